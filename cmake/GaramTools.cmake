@@ -1,0 +1,16 @@
+# Compiler cache and linker, when the machine has them.
+find_program(GARAM_CCACHE ccache)
+if(GARAM_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${GARAM_CCACHE}")
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${GARAM_CCACHE}")
+endif()
+find_program(GARAM_MOLD mold)
+if(GARAM_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+add_compile_options(
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wshadow> $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
+  # d*q - m must be rounded twice wherever it is compiled: quantised formats promise bits.
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)

@@ -1,0 +1,44 @@
+// Causal multi-head attention over samples laid end to end (packed), with grouped key/value heads.
+//
+//   out[t] = sum over allowed s of softmax_s(scale * q[t] . k[s]) * v[s]
+//
+// q, out [q_tokens, num_heads * head_dim]; k, v [k_tokens, num_kv_heads * head_dim]; f32 or bf16, all the
+// same; rows may have a pitch. Query head h uses key/value head h / (num_heads / num_kv_heads). Softmax
+// and sums in fp32. Memory is linear in the tokens (Dao, 2023: FlashAttention-2): only
+// lse f32 [q_tokens, num_heads] = log sum exp of the scaled scores is kept for the backward.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "garam/runtime/stream.h"
+
+namespace garam {
+
+// Segment i: queries [cu_q[i], cu_q[i+1]) attend to keys [cu_k[i], cu_k[i+1]). In training both are the
+// batch's cu_seqlens. With more keys than queries (a KV cache) the queries are the last positions: query
+// j of lq sees keys 0 … lk - lq + j. Host arrays: the op's cost depends on them.
+struct AttentionSegments {
+    std::vector<std::int32_t> cu_q;  // [segments + 1]
+    std::vector<std::int32_t> cu_k;  // [segments + 1]
+};
+
+struct AttentionShape {
+    std::int64_t num_heads = 0;
+    std::int64_t num_kv_heads = 0;
+    std::int64_t head_dim = 0;
+    float scale = 0;
+};
+
+void attention_forward(Stream& stream, const AttentionShape& shape,
+                       const AttentionSegments& segments, const Tensor& q, const Tensor& k,
+                       const Tensor& v, const Tensor& out, const Tensor& lse);
+
+// Writes dq, dk, dv (dtype of q; overwritten). Needs q_tokens == k_tokens per segment. Fixed order of all
+// sums. Scratch from the stream's arena.
+void attention_backward(Stream& stream, const AttentionShape& shape,
+                        const AttentionSegments& segments, const Tensor& dout, const Tensor& q,
+                        const Tensor& k, const Tensor& v, const Tensor& out, const Tensor& lse,
+                        const Tensor& dq, const Tensor& dk, const Tensor& dv);
+
+}  // namespace garam

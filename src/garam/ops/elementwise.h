@@ -1,0 +1,33 @@
+// Copies, casts and sums over whole tensors. Shapes of all operands agree; rows may have a pitch.
+#pragma once
+
+#include "garam/runtime/stream.h"
+
+namespace garam {
+
+// out = x, between any two of f32, f16, bf16 (round to nearest even), or a plain copy of equal dtypes.
+void cast(Stream& stream, const Tensor& x, const Tensor& out);
+
+// out = x * factor, then rounded to out's dtype; x f32, out f32 or bf16. x and out may be the same memory.
+void scale(Stream& stream, const Tensor& x, float factor, const Tensor& out);
+
+// out = a + b, one dtype (f32 or bf16); out may be a or b.
+void add(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out);
+
+// out = value (f32 or bf16).
+void fill(Stream& stream, float value, const Tensor& out);
+
+// out[i] = x[rows[i]] for i32 rows [count]; x [*, columns], out [count, columns], one dtype.
+void gather_rows(Stream& stream, const Tensor& x, const Tensor& rows, const Tensor& out);
+
+// out[rows[i]] = x[i], all other rows of out zero. `rows` ascending and distinct.
+void scatter_rows(Stream& stream, const Tensor& x, const Tensor& rows, const Tensor& out);
+
+// Adds sum over all elements of x (f32) into result f32 [1] - in double precision inside, pieces added in
+// a fixed order whatever the number of threads.
+void add_sum(Stream& stream, const Tensor& x, const Tensor& result);
+
+// The same for the sum of squares.
+void add_sum_of_squares(Stream& stream, const Tensor& x, const Tensor& result);
+
+}  // namespace garam

@@ -1,0 +1,19 @@
+// Token embedding: out[t] = table[ids[t]].
+//
+// ids i32 [tokens], each in [0, vocab) (checked by the caller against the vocabulary when the batch is
+// made; an id outside is a Bug here on the CPU). table [vocab, hidden] and out [tokens, hidden] in the
+// same dtype, f32 or bf16.
+#pragma once
+
+#include "garam/runtime/stream.h"
+
+namespace garam {
+
+void embedding_forward(Stream& stream, const Tensor& ids, const Tensor& table, const Tensor& out);
+
+// table_gradient f32 [vocab, hidden] += rows of `out_gradient` (f32 or bf16), added in token order for
+// each id, so that the result does not depend on the number of threads.
+void embedding_backward(Stream& stream, const Tensor& ids, const Tensor& out_gradient,
+                        const Tensor& table_gradient);
+
+}  // namespace garam

@@ -1,0 +1,17 @@
+// Rotary position embedding (Su et al., 2021), half-rotation layout as in Hugging Face's weights: the
+// pair (i, i + rotary_dim / 2) of each head is turned by the angle position * inv_freq[i].
+//
+// x [tokens, num_heads * head_dim] (f32 or bf16; may be a column slice with a pitch), in place. The
+// first rotary_dim entries of each head turn, the others stay. cos, sin f32 [positions, rotary_dim / 2]
+// (tables of models/rope.h, any scaling folded in); positions i32 [tokens], each below the tables' rows.
+// `inverse` turns back, which is also the backward pass.
+#pragma once
+
+#include "garam/runtime/stream.h"
+
+namespace garam {
+
+void rotary(Stream& stream, const Tensor& x, std::int64_t head_dim, const Tensor& cos,
+            const Tensor& sin, const Tensor& positions, bool inverse);
+
+}  // namespace garam

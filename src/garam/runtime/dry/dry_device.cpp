@@ -1,0 +1,39 @@
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "garam/core/error.h"
+#include "garam/runtime/device.h"
+
+namespace garam {
+namespace {
+
+// Memory of a dry device is address space without access: pointer arithmetic works, a touch is a
+// crash, so a plan cannot compute by accident. It costs no physical memory.
+class DryDevice final : public Device {
+  public:
+    explicit DryDevice(const DeviceProfile& target) : Device(DeviceKind::dry, target) {}
+
+  protected:
+    void* take(std::int64_t bytes) override {
+        void* pointer = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (pointer == MAP_FAILED)
+            throw Error("plan: " + std::to_string(bytes >> 30) +
+                        " GiB is more address space than this machine gives (" +
+                        std::strerror(errno) + ")");
+        return pointer;
+    }
+    void give_back(void* pointer, std::int64_t bytes) noexcept override {
+        munmap(pointer, static_cast<std::size_t>(bytes));
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_dry_device(const DeviceProfile& target) {
+    return std::make_unique<DryDevice>(target);
+}
+
+}  // namespace garam
