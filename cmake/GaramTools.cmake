@@ -6,7 +6,7 @@ if(GARAM_CCACHE)
 endif()
 find_program(GARAM_MOLD mold)
 if(GARAM_MOLD)
-  add_link_options(-fuse-ld=mold)
+  add_link_options($<HOST_LINK:-fuse-ld=mold>)
 endif()
 
 add_compile_options(
@@ -14,3 +14,10 @@ add_compile_options(
   $<$<COMPILE_LANGUAGE:CXX>:-Wshadow> $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
   # d*q - m must be rounded twice wherever it is compiled: quantised formats promise bits.
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+
+if(GARAM_SANITIZE)
+  # Any finding of the undefined-behaviour sanitizer ends the program: a report alone fails no test.
+  set(sanitize -fsanitize=${GARAM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${sanitize}>")
+  add_link_options(-fsanitize=${GARAM_SANITIZE})
+endif()
