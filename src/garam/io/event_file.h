@@ -1,5 +1,5 @@
-// TensorBoard event files: scalars only. Format: TFRecord framing (length, masked CRC-32C of the length,
-// record, masked CRC-32C of the record) around protocol-buffer messages `Event`.
+// TensorBoard event files: scalars only. Format: TFRecord framing (length, masked CRC-32C of the
+// length, record, masked CRC-32C of the record) around protocol-buffer messages `Event`.
 #pragma once
 
 #include <cstdint>

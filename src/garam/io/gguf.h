@@ -1,9 +1,9 @@
 // GGUF files (version 2 and 3, little-endian; specification: ggml/docs/gguf.md): keys and tensors,
 // memory-mapped.
 //
-// Keys are given as Json values: integers, floats, bools and strings as such, arrays as arrays. Every
-// length is checked against the file's size before anything is allocated; strings must be UTF-8 where
-// they become names. Throws Error naming the file and the key or tensor.
+// Keys are given as Json values: integers, floats, bools and strings as such, arrays as arrays.
+// Every length is checked against the file's size before anything is allocated; strings must be
+// UTF-8 where they become names. Throws Error naming the file and the key or tensor.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ class GgufFile {
     // nullptr when absent.
     virtual const Json* find(std::string_view key) const = 0;
     virtual const Json::Object& keys() const = 0;
-    // Under GGUF's own names, shapes outermost first. Tensors of a block type that is not supported are
-    // refused, naming the type and those that are.
+    // Under GGUF's own names, shapes outermost first. Tensors of a block type that is not supported
+    // are refused, naming the type and those that are.
     virtual const std::vector<StoredTensor>& tensors() const = 0;
 };
 

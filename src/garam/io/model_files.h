@@ -1,8 +1,9 @@
-// The files of a model, seen alike whether they are a Hugging Face folder (config.json and safetensors,
-// sharded or not) or a GGUF file: Hugging Face's config keys, tensor names and memory layout.
+// The files of a model, seen alike whether they are a Hugging Face folder (config.json and
+// safetensors, sharded or not) or a GGUF file: Hugging Face's config keys, tensor names and memory
+// layout.
 //
-// Files are memory-mapped; nothing is read before it is asked for. All sizes, offsets and shapes are
-// checked against the file when it is opened. Throws Error naming file and tensor.
+// Files are memory-mapped; nothing is read before it is asked for. All sizes, offsets and shapes
+// are checked against the file when it is opened. Throws Error naming file and tensor.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +26,13 @@ enum class StoredType : std::uint8_t { f32, f16, bf16, i64, i32, u8, q8_0, q4_0,
 std::string_view name_of(StoredType type);
 
 struct StoredTensor {
-    std::string name;   // Hugging Face's
-    Shape shape;        // outermost first, [out, in] for a linear weight
+    std::string name;  // Hugging Face's
+    Shape shape;       // outermost first, [out, in] for a linear weight
     StoredType type = StoredType::f32;
     const std::byte* data = nullptr;  // in the mapped file
     std::size_t bytes = 0;
-    // GGUF stores rows of q and k so that rotary pairs are neighbours; reading undoes it. 0: not so.
+    // GGUF stores rows of q and k so that rotary pairs are neighbours; reading undoes it. 0: not
+    // so.
     std::int64_t permuted_heads = 0;
 };
 
@@ -65,15 +67,16 @@ class ModelFiles {
 };
 
 // Elements in row-major Hugging Face order, converted to f32 or bf16 (round to nearest even), into
-// `out`, which holds shape.elements() elements. Rows are shared among the cores. Throws Error naming the
-// tensor when a value is NaN or infinite.
+// `out`, which holds shape.elements() elements. Rows are shared among the cores. Throws Error
+// naming the tensor when a value is NaN or infinite.
 void read_tensor(const StoredTensor& tensor, float* out);
 void read_tensor(const StoredTensor& tensor, bfloat16* out);
 
-// Whether the mapped bytes can be used as they are for that dtype (same type, no permutation, aligned to
-// its size).
+// Whether the mapped bytes can be used as they are for that dtype (same type, no permutation,
+// aligned to its size).
 bool usable_in_place(const StoredTensor& tensor, DType dtype);
-// Throws Error naming the tensor and the index of its first NaN or infinity (f32, f16, bf16 tensors).
+// Throws Error naming the tensor and the index of its first NaN or infinity (f32, f16, bf16
+// tensors).
 void check_finite(const StoredTensor& tensor);
 
 }  // namespace garam

@@ -1,5 +1,5 @@
-// LoRA adapters in PEFT's folder format: adapter_config.json and adapter_model.safetensors with keys
-// "base_model.model.<module path>.lora_A.weight" [r, in] and ".lora_B.weight" [out, r].
+// LoRA adapters in PEFT's folder format: adapter_config.json and adapter_model.safetensors with
+// keys "base_model.model.<module path>.lora_A.weight" [r, in] and ".lora_B.weight" [out, r].
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,7 @@ struct LoraSettings {
     double lora_alpha = 8;
     double lora_dropout = 0;
     bool use_rslora = false;
-    std::vector<std::string> target_modules;   // names or suffixes; {"all-linear"} before resolution
+    std::vector<std::string> target_modules;  // names or suffixes; {"all-linear"} before resolution
     std::string base_model_name_or_path;
 
     // alpha / r, or alpha / sqrt(r) with rsLoRA.
@@ -36,13 +36,14 @@ struct PeftAdapter {
     std::vector<AdapterTensor> tensors;
 };
 
-// Reads a folder; f16 and bf16 tensors are widened. Settings that change the mathematics and are not
-// supported (use_dora, rank_pattern, modules_to_save, …) are refused by name; "base_layer" tensors that
-// PEFT adds by itself are ignored. NaN or infinity is an Error. Throws Error naming file and key.
+// Reads a folder; f16 and bf16 tensors are widened. Settings that change the mathematics and are
+// not supported (use_dora, rank_pattern, modules_to_save, …) are refused by name; "base_layer"
+// tensors that PEFT adds by itself are ignored. NaN or infinity is an Error. Throws Error naming
+// file and key.
 PeftAdapter read_peft_adapter(const std::filesystem::path& folder);
 
-// Writes both files into an existing folder (each atomically), in PEFT's layout. `tensors` are f32 host
-// tensors under PEFT's keys.
+// Writes both files into an existing folder (each atomically), in PEFT's layout. `tensors` are f32
+// host tensors under PEFT's keys.
 void write_peft_adapter(const std::filesystem::path& folder, const LoraSettings& settings,
                         const std::vector<std::pair<std::string, Tensor>>& tensors);
 

@@ -1,8 +1,8 @@
 // safetensors files: an 8-byte header length, a JSON header, the tensors' bytes.
 //
-// Reading maps the file and checks the header fully: length against the file and a limit of 100 MB, every
-// dtype known, offsets inside the file, in agreement with the shape, without overlap or holes. Throws
-// Error naming the file and tensor.
+// Reading maps the file and checks the header fully: length against the file and a limit of 100 MB,
+// every dtype known, offsets inside the file, in agreement with the shape, without overlap or
+// holes. Throws Error naming the file and tensor.
 #pragma once
 
 #include <filesystem>
@@ -26,8 +26,8 @@ class SafetensorsFile {
     virtual const std::vector<std::pair<std::string, std::string>>& metadata() const = 0;
 };
 
-// Writes dense host tensors (f32, f16, bf16, u8, i32, i64) in the order given, atomically (a temporary
-// name, synced, renamed). The header is padded so that data begins at a multiple of 8.
+// Writes dense host tensors (f32, f16, bf16, u8, i32, i64) in the order given, atomically (a
+// temporary name, synced, renamed). The header is padded so that data begins at a multiple of 8.
 void write_safetensors(const std::filesystem::path& path,
                        const std::vector<std::pair<std::string, Tensor>>& tensors,
                        const std::vector<std::pair<std::string, std::string>>& metadata = {});
