@@ -1,0 +1,252 @@
+#include "garam/core/config_table.h"
+
+#include <gtest/gtest.h>
+
+#include "garam/core/error.h"
+
+namespace garam {
+namespace {
+
+struct Settings {
+    std::string model;
+    bool packing = false;
+    int threads = 0;
+    std::int64_t seed = 42;
+    double learning_rate = 2e-5;
+    double dropout = 0;
+    std::string scheduler = "linear";
+    std::vector<std::string> targets = {"q_proj", "v_proj"};
+    std::optional<bool> bf16;
+    std::optional<std::int64_t> limit;
+    std::optional<double> ratio;
+    std::optional<std::string> note;
+};
+
+ConfigTable table_of(Settings& s) {
+    ConfigTable table;
+    table.add("model", &s.model, "Base model.");
+    table.add("train.packing", &s.packing, "Packs.");
+    table.add("train.threads", &s.threads, "Threads.", at_least(0));
+    table.add("train.seed", &s.seed, "Seed.", at_least(0));
+    table.add("train.learning_rate", &s.learning_rate, "Peak rate.", above(0));
+    table.add("train.dropout", &s.dropout, "Dropout.", from_to_below(0, 1));
+    table
+        .add_choice("train.scheduler", s.scheduler, {"linear", "cosine", "constant"},
+                    "The schedule.")
+        .refused = {{"polynomial", "use linear"}};
+    table.add("train.targets", &s.targets, "Targets.");
+    table.add("train.bf16", &s.bf16, "bf16.").null_name = "auto";
+    table.add("train.limit", &s.limit, "Limit.", at_least(1));
+    table.add("train.ratio", &s.ratio, "Ratio.", between(0, 1));
+    table.add("train.note", &s.note, "Note.");
+    table.refuse("fp16", "use train.bf16");
+    return table;
+}
+
+// The message of the Error that setting key=text gives; "" when it is accepted.
+std::string refusal(const std::string& key, const ConfigText& text) {
+    Settings settings;
+    ConfigTable table = table_of(settings);
+    try {
+        table.set(key, text, "a.yaml:3");
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "";
+}
+std::string refusal(const std::string& key, const std::string& text) {
+    return refusal(key, ConfigText{ConfigText::Kind::plain, text, {}});
+}
+
+TEST(ConfigTable, ReadsEveryType) {
+    Settings s;
+    ConfigTable table = table_of(s);
+    for (const char* argument : {"model=some/folder=x", "train.packing=true", "train.threads=4",
+                                 "train.seed=9223372036854775807", "train.learning_rate=1e-4",
+                                 "train.dropout=.05", "train.scheduler=cosine", "train.bf16=false",
+                                 "train.limit=+3", "train.ratio=1", "train.note="}) {
+        table.set_override(argument);
+    }
+    EXPECT_EQ(s.model, "some/folder=x");
+    EXPECT_TRUE(s.packing);
+    EXPECT_EQ(s.threads, 4);
+    EXPECT_EQ(s.seed, INT64_MAX);
+    EXPECT_EQ(s.learning_rate, 1e-4);
+    EXPECT_EQ(s.dropout, 0.05);
+    EXPECT_EQ(s.scheduler, "cosine");
+    EXPECT_EQ(s.bf16, false);
+    EXPECT_EQ(s.limit, 3);
+    EXPECT_EQ(s.ratio, 1.0);
+    EXPECT_EQ(s.note, "");
+    EXPECT_EQ(table.find("train.limit")->source, "command line");
+    EXPECT_EQ(table.find("train.limit")->default_text, "null");
+}
+
+TEST(ConfigTable, ReadsLists) {
+    using Strings = std::vector<std::string>;
+    Settings s;
+    ConfigTable table = table_of(s);
+    table.set_override("train.targets=[ a , \"b\" ]");
+    EXPECT_EQ(s.targets, (Strings{"a", "b"}));
+    table.set_override("train.targets=a,b");
+    EXPECT_EQ(s.targets, (Strings{"a", "b"}));
+    table.set_override("train.targets=all-linear");
+    EXPECT_EQ(s.targets, Strings{"all-linear"});
+    table.set_override("train.targets=[]");
+    EXPECT_EQ(s.targets, Strings{});
+    table.set("train.targets", ConfigText{ConfigText::Kind::list, "", {"x, y", "z"}}, "f:1");
+    EXPECT_EQ(s.targets, (Strings{"x, y", "z"}));
+    EXPECT_NE(refusal("train.targets", "a,,b"), "");
+    EXPECT_NE(refusal("train.targets", "[a, b"), "");
+    EXPECT_NE(refusal("train.targets", "a,"), "");
+}
+
+TEST(ConfigTable, ReadsAbsentValues) {
+    Settings s;
+    s.bf16 = true;
+    s.limit = 5;
+    ConfigTable table = table_of(s);
+    table.set_override("train.bf16=auto");
+    EXPECT_FALSE(s.bf16.has_value());
+    table.set("train.limit", ConfigText{ConfigText::Kind::null, "", {}}, "f:1");
+    EXPECT_FALSE(s.limit.has_value());
+    // Quoted text is text.
+    table.set("train.note", ConfigText{ConfigText::Kind::quoted, "null", {}}, "f:1");
+    EXPECT_EQ(s.note, "null");
+    table.set_override("train.note=null");
+    EXPECT_FALSE(s.note.has_value());
+    EXPECT_NE(refusal("model", "null").find("no value is given"), std::string::npos);
+    EXPECT_NE(refusal("train.seed", ConfigText{ConfigText::Kind::null, "", {}}), "");
+}
+
+TEST(ConfigTable, RefusesWhatIsNotExactlyOfTheType) {
+    for (const auto& [key, text] : std::vector<std::pair<const char*, const char*>>{
+             {"train.packing", "yes"},         {"train.packing", "True"},
+             {"train.packing", "1"},           {"train.packing", ""},
+             {"train.threads", "4.0"},         {"train.threads", "4k"},
+             {"train.threads", "99999999999"}, {"train.threads", " 4"},
+             {"train.threads", "-1"},          {"train.seed", "9223372036854775808"},
+             {"train.seed", "0x10"},           {"train.seed", "+-1"},
+             {"train.learning_rate", "1e-4f"}, {"train.learning_rate", "nan"},
+             {"train.learning_rate", "inf"},   {"train.learning_rate", "1e999"},
+             {"train.learning_rate", "0"},     {"train.dropout", "1"},
+             {"train.ratio", "1.0001"},        {"train.scheduler", "Linear"},
+             {"train.scheduler", ""},          {"train.limit", "0"}}) {
+        EXPECT_NE(refusal(key, text), "") << key << "=" << text;
+    }
+    EXPECT_NE(refusal("train.seed", ConfigText{ConfigText::Kind::list, "", {"1"}}), "");
+}
+
+TEST(ConfigTable, ErrorsNameSourceKeyValueAndWhatIsAllowed) {
+    EXPECT_EQ(refusal("train.dropout", "1"),
+              "a.yaml:3: train.dropout: 1 is out of range, it must be in [0, 1)");
+    EXPECT_EQ(refusal("train.learning_rate", "-1"),
+              "a.yaml:3: train.learning_rate: -1 is out of range, it must be > 0");
+    EXPECT_EQ(refusal("train.bf16", "maybe"),
+              "a.yaml:3: train.bf16: 'maybe' is not true or false or auto");
+    EXPECT_EQ(
+        refusal("train.scheduler", "cosin"),
+        "a.yaml:3: train.scheduler: 'cosin' is none of: linear, cosine, constant; did you mean "
+        "cosine?");
+    EXPECT_EQ(refusal("train.scheduler", "polynomial"),
+              "a.yaml:3: train.scheduler: polynomial is not supported: use linear");
+}
+
+TEST(ConfigTable, AFailedSetChangesNothing) {
+    Settings s;
+    ConfigTable table = table_of(s);
+    EXPECT_THROW(table.set_override("train.dropout=2"), Error);
+    EXPECT_THROW(table.set_override("train.targets=a,,b"), Error);
+    EXPECT_EQ(s.dropout, 0.0);
+    EXPECT_EQ(s.targets.size(), 2u);
+    EXPECT_EQ(table.find("train.dropout")->source, "");
+}
+
+TEST(ConfigTable, SuggestsTheNearestKey) {
+    const auto suggests = [](const std::string& key, const std::string& near) {
+        EXPECT_EQ(refusal(key, "1"),
+                  "a.yaml:3: unknown key " + key + ": did you mean " + near + "?");
+    };
+    suggests("train.learning_rte", "train.learning_rate");
+    suggests("train.learnign_rate", "train.learning_rate");
+    suggests("learning_rate", "train.learning_rate");
+    suggests("lerning_rate", "train.learning_rate");
+    suggests("lora.dropout", "train.dropout");
+    suggests("trian.seed", "train.seed");
+    suggests("modle", "model");
+    EXPECT_EQ(refusal("banana", "1"),
+              "a.yaml:3: unknown key banana: `garam config` lists the keys");
+}
+
+TEST(ConfigTable, RefusesKeysOfOtherToolsInAnySection) {
+    for (const char* key : {"fp16", "train.fp16", "lora.fp16"})
+        EXPECT_EQ(refusal(key, "true"),
+                  "a.yaml:3: " + std::string(key) + " is not supported: use train.bf16");
+}
+
+TEST(ConfigTable, KnowsSectionsFromKeys) {
+    EXPECT_EQ(refusal("train", ConfigText{ConfigText::Kind::null, "", {}}), "");
+    EXPECT_EQ(
+        refusal("train", "5"),
+        "a.yaml:3: train is a section, not a key: set one of its keys, such as train.packing");
+}
+
+TEST(ConfigTable, WritesTypesForPeople) {
+    Settings s;
+    const ConfigTable table = table_of(s);
+    EXPECT_EQ(table.find("train.dropout")->type(), "float in [0, 1)");
+    EXPECT_EQ(table.find("train.limit")->type(), "int >= 1 or null");
+    EXPECT_EQ(table.find("train.bf16")->type(), "bool or auto");
+    EXPECT_EQ(table.find("train.scheduler")->type(), "one of: linear, cosine, constant");
+    EXPECT_EQ(table.find("train.targets")->type(), "list of strings");
+}
+
+TEST(ConfigTable, WritesYaml) {
+    Settings s;
+    s.model = "C: my model";
+    s.note = "true";
+    s.learning_rate = 0.1;
+    EXPECT_EQ(table_of(s).to_yaml(),
+              "model: \"C: my model\"\n"
+              "train:\n"
+              "  packing: false\n"
+              "  threads: 0\n"
+              "  seed: 42\n"
+              "  learning_rate: 0.1\n"
+              "  dropout: 0.0\n"
+              "  scheduler: linear\n"
+              "  targets: [q_proj, v_proj]\n"
+              "  bf16: auto\n"
+              "  limit: null\n"
+              "  ratio: null\n"
+              "  note: \"true\"\n");
+    s.learning_rate = 2e-5;
+    EXPECT_NE(table_of(s).to_yaml().find("learning_rate: 2.0e-05\n"), std::string::npos);
+}
+
+TEST(ConfigTable, ScatteredOrRepeatedKeysAreBugs) {
+    Settings s;
+    ConfigTable table = table_of(s);
+    EXPECT_THROW(table.add("device", &s.model, ""), Bug);  // after a section began
+    EXPECT_THROW(table.add("train.seed", &s.seed, ""), Bug);
+}
+
+TEST(ConfigTable, TellsOverridesFromFiles) {
+    EXPECT_TRUE(is_override("lora.r=8"));
+    EXPECT_TRUE(is_override("lora.r="));
+    EXPECT_FALSE(is_override("spam.yaml"));
+    EXPECT_FALSE(is_override("runs/a=b.yaml"));
+    EXPECT_FALSE(is_override("=8"));
+}
+
+TEST(EditDistance, CountsSwapsOnce) {
+    EXPECT_EQ(edit_distance("", "abc"), 3);
+    EXPECT_EQ(edit_distance("abc", ""), 3);
+    EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+    EXPECT_EQ(edit_distance("ab", "ba"), 1);
+    EXPECT_EQ(edit_distance("ca", "abc"), 3);  // optimal string alignment; unrestricted would be 2
+    EXPECT_EQ(edit_distance("same", "same"), 0);
+}
+
+}  // namespace
+}  // namespace garam
