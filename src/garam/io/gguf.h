@@ -6,7 +6,6 @@
 // UTF-8 where they become names. Throws Error naming the file and the key or tensor.
 #pragma once
 
-#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -14,7 +13,7 @@
 #include <vector>
 
 #include "garam/core/json.h"
-#include "garam/io/model_files.h"
+#include "garam/io/stored_tensor.h"
 
 namespace garam {
 

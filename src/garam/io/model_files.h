@@ -6,35 +6,18 @@
 // are checked against the file when it is opened. Throws Error naming file and tensor.
 #pragma once
 
-#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "garam/core/dtype.h"
 #include "garam/core/json.h"
-#include "garam/core/shape.h"
+#include "garam/io/stored_tensor.h"
 
 namespace garam {
 
 class GgufFile;
-
-// How the elements of a stored tensor are encoded.
-enum class StoredType : std::uint8_t { f32, f16, bf16, i64, i32, u8, q8_0, q4_0, q4_1 };
-std::string_view name_of(StoredType type);
-
-struct StoredTensor {
-    std::string name;  // Hugging Face's
-    Shape shape;       // outermost first, [out, in] for a linear weight
-    StoredType type = StoredType::f32;
-    const std::byte* data = nullptr;  // in the mapped file
-    std::size_t bytes = 0;
-    // GGUF stores rows of q and k so that rotary pairs are neighbours; reading undoes it. 0: not
-    // so.
-    std::int64_t permuted_heads = 0;
-};
 
 class ModelFiles {
   public:
@@ -65,18 +48,5 @@ class ModelFiles {
     explicit ModelFiles(std::unique_ptr<Impl> impl);
     std::unique_ptr<Impl> impl_;
 };
-
-// Elements in row-major Hugging Face order, converted to f32 or bf16 (round to nearest even), into
-// `out`, which holds shape.elements() elements. Rows are shared among the cores. Throws Error
-// naming the tensor when a value is NaN or infinite.
-void read_tensor(const StoredTensor& tensor, float* out);
-void read_tensor(const StoredTensor& tensor, bfloat16* out);
-
-// Whether the mapped bytes can be used as they are for that dtype (same type, no permutation,
-// aligned to its size).
-bool usable_in_place(const StoredTensor& tensor, DType dtype);
-// Throws Error naming the tensor and the index of its first NaN or infinity (f32, f16, bf16
-// tensors).
-void check_finite(const StoredTensor& tensor);
 
 }  // namespace garam

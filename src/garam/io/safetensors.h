@@ -1,18 +1,21 @@
-// safetensors files: an 8-byte header length, a JSON header, the tensors' bytes.
+// safetensors files: an 8-byte header length, a JSON header, the tensors' bytes
+// (format: huggingface/safetensors, README "Format").
 //
 // Reading maps the file and checks the header fully: length against the file and a limit of 100 MB,
-// every dtype known, offsets inside the file, in agreement with the shape, without overlap or
-// holes. Throws Error naming the file and tensor.
+// names unique, every dtype one of F32 F16 BF16 I64 I32 U8, at most four dimensions, offsets inside
+// the file, in agreement with the shape, without overlap or holes. Throws Error naming the file and
+// tensor.
 #pragma once
 
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "garam/core/tensor.h"
-#include "garam/io/model_files.h"
+#include "garam/io/stored_tensor.h"
 
 namespace garam {
 

@@ -1,0 +1,264 @@
+#include "garam/io/stored_tensor.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "garam/core/error.h"
+#include "garam/core/parallel.h"
+#include "garam/quant/gguf_blocks.h"
+
+namespace garam {
+namespace {
+
+// Elements decoded at a time into a buffer that stays in the first-level cache.
+constexpr std::int64_t kPiece = 4096;
+// Elements that one core takes at a time.
+constexpr std::int64_t kGrain = 16 * kPiece;
+
+constexpr std::int32_t kInfinity = 0x7f800000;
+// The least magnitude that rounds to infinity in bf16.
+constexpr std::int32_t kBf16Overflow = 0x7f7f8000;
+
+// Largest magnitude of `count` floats as an integer; NaN compares above infinity.
+std::int32_t largest_magnitude(const float* values, std::int64_t count) {
+    std::int32_t largest = 0;
+    for (std::int64_t i = 0; i < count; ++i)
+        largest = std::max(largest, std::bit_cast<std::int32_t>(values[i]) & 0x7fffffff);
+    return largest;
+}
+
+// Without branches, so that it becomes vector code; float16's own conversion gives the same bits
+// but for the payload of NaN, which is an error here anyhow.
+void widen_f16(const std::byte* data, std::int64_t count, float* out) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        std::uint16_t half = 0;
+        std::memcpy(&half, data + 2 * i, 2);
+        const std::int32_t magnitude = half & 0x7fff;
+        const std::int32_t sign = (half & 0x8000) << 16;
+        const std::int32_t rebias = magnitude >= 0x7c00 ? 224 << 23 : 112 << 23;
+        const std::int32_t normal = (magnitude << 13) + rebias;
+        const std::int32_t subnormal =
+            std::bit_cast<std::int32_t>(static_cast<float>(magnitude) * 0x1p-24f);
+        out[i] = std::bit_cast<float>((magnitude < 0x0400 ? subnormal : normal) | sign);
+    }
+}
+
+void widen_bf16(const std::byte* data, std::int64_t count, float* out) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        std::uint16_t upper = 0;
+        std::memcpy(&upper, data + 2 * i, 2);
+        out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(upper) << 16);
+    }
+}
+
+// Finite values only.
+void round_to_bf16(const float* values, std::int64_t count, bfloat16* out) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        const std::uint32_t u = std::bit_cast<std::uint32_t>(values[i]);
+        out[i] =
+            bfloat16::from_bits(static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16));
+    }
+}
+
+// Elements [first, first + count) in stored order; first and count are whole blocks.
+void decode(const StoredTensor& tensor, std::int64_t first, std::int64_t count, float* out) {
+    const std::byte* data =
+        tensor.data +
+        static_cast<std::size_t>(first / block_elements(tensor.type)) * block_bytes(tensor.type);
+    switch (tensor.type) {
+        case StoredType::f32:
+            std::memcpy(out, data, static_cast<std::size_t>(count) * sizeof(float));
+            return;
+        case StoredType::f16:
+            return widen_f16(data, count, out);
+        case StoredType::bf16:
+            return widen_bf16(data, count, out);
+        case StoredType::q8_0:
+            return dequantize_q8_0(data, count, out);
+        case StoredType::q4_0:
+            return dequantize_q4_0(data, count, out);
+        case StoredType::q4_1:
+            return dequantize_q4_1(data, count, out);
+        case StoredType::i64:
+        case StoredType::i32:
+        case StoredType::u8:
+            break;
+    }
+    throw Error("tensor " + tensor.name + " holds integers (" + std::string(name_of(tensor.type)) +
+                "), not the floating-point numbers wanted here");
+}
+
+// Calls body(stored, position, count) for pieces that cover the tensor, on all cores: elements
+// [stored, stored + count) of the file are elements [position, position + count) in Hugging Face's
+// order.
+template <typename Body>
+void for_each_piece(const StoredTensor& tensor, const Body& body) {
+    const std::int64_t elements = tensor.shape.elements();
+    if (elements == 0) return;
+    const auto span = [&](std::int64_t stored, std::int64_t position, std::int64_t count) {
+        for (std::int64_t done = 0; done < count; done += kPiece)
+            body(stored + done, position + done, std::min(kPiece, count - done));
+    };
+    if (tensor.permuted_heads == 0) {
+        parallel_for(elements, kGrain, [&](std::int64_t begin, std::int64_t end) {
+            span(begin, begin, end - begin);
+        });
+        return;
+    }
+    // Row j of half h (of the head's two) lies at row 2j + h of the file.
+    const std::int64_t rows = tensor.shape[0];
+    const std::int64_t columns = elements / rows;
+    const std::int64_t head = rows / tensor.permuted_heads;
+    GARAM_CHECK(head * tensor.permuted_heads == rows && head % 2 == 0,
+                tensor.name + ": rows do not divide into heads of rotary pairs");
+    parallel_for(rows, std::max<std::int64_t>(1, kGrain / columns),
+                 [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t row = begin; row < end; ++row) {
+                         const std::int64_t in_head = row % head;
+                         const std::int64_t half = in_head / (head / 2);
+                         const std::int64_t pair = in_head % (head / 2);
+                         const std::int64_t stored = row - in_head + 2 * pair + half;
+                         span(stored * columns, row * columns, columns);
+                     }
+                 });
+}
+
+// Remembers the least position of a bad value seen by any core.
+class FirstBad {
+  public:
+    explicit FirstBad(std::int32_t limit) : limit_(limit) {}
+
+    void look_at(const float* values, std::int64_t position, std::int64_t count) {
+        if (largest_magnitude(values, count) < limit_) return;
+        std::int64_t bad = 0;
+        while ((std::bit_cast<std::int32_t>(values[bad]) & 0x7fffffff) < limit_)
+            ++bad;
+        bad += position;
+        std::int64_t known = first_.load();
+        while (bad < known && !first_.compare_exchange_weak(known, bad)) {
+        }
+    }
+    void throw_if_any(const StoredTensor& tensor) const {
+        const std::int64_t first = first_.load();
+        if (first == std::numeric_limits<std::int64_t>::max()) return;
+        throw Error("tensor " + tensor.name + " " + tensor.shape.to_string() + ": element " +
+                    std::to_string(first) +
+                    (limit_ == kInfinity ? " is NaN or infinite"
+                                         : " is NaN, infinite or too large for bf16") +
+                    "; the file is damaged or its training diverged");
+    }
+
+  private:
+    std::int32_t limit_;
+    std::atomic<std::int64_t> first_{std::numeric_limits<std::int64_t>::max()};
+};
+
+void check_size(const StoredTensor& tensor) {
+    GARAM_CHECK(
+        tensor.shape.elements() % block_elements(tensor.type) == 0 &&
+            static_cast<std::size_t>(tensor.shape.elements() / block_elements(tensor.type)) *
+                    block_bytes(tensor.type) ==
+                tensor.bytes,
+        tensor.name + ": bytes and shape disagree");
+}
+
+}  // namespace
+
+std::string_view name_of(StoredType type) {
+    switch (type) {
+        case StoredType::f32:
+            return "f32";
+        case StoredType::f16:
+            return "f16";
+        case StoredType::bf16:
+            return "bf16";
+        case StoredType::i64:
+            return "i64";
+        case StoredType::i32:
+            return "i32";
+        case StoredType::u8:
+            return "u8";
+        case StoredType::q8_0:
+            return "q8_0";
+        case StoredType::q4_0:
+            return "q4_0";
+        case StoredType::q4_1:
+            return "q4_1";
+    }
+    return "?";
+}
+
+std::int64_t block_elements(StoredType type) {
+    return type == StoredType::q8_0 || type == StoredType::q4_0 || type == StoredType::q4_1
+               ? kGgufBlock
+               : 1;
+}
+
+std::size_t block_bytes(StoredType type) {
+    switch (type) {
+        case StoredType::f32:
+        case StoredType::i32:
+            return 4;
+        case StoredType::f16:
+        case StoredType::bf16:
+            return 2;
+        case StoredType::i64:
+            return 8;
+        case StoredType::u8:
+            return 1;
+        case StoredType::q8_0:
+            return kQ8_0Bytes;
+        case StoredType::q4_0:
+            return kQ4_0Bytes;
+        case StoredType::q4_1:
+            return kQ4_1Bytes;
+    }
+    return 0;
+}
+
+void read_tensor(const StoredTensor& tensor, float* out) {
+    check_size(tensor);
+    FirstBad bad(kInfinity);
+    for_each_piece(tensor, [&](std::int64_t stored, std::int64_t position, std::int64_t count) {
+        float* const place = out + position;
+        decode(tensor, stored, count, place);
+        bad.look_at(place, position, count);
+    });
+    bad.throw_if_any(tensor);
+}
+
+void read_tensor(const StoredTensor& tensor, bfloat16* out) {
+    check_size(tensor);
+    FirstBad bad(kBf16Overflow);
+    for_each_piece(tensor, [&](std::int64_t stored, std::int64_t position, std::int64_t count) {
+        float values[kPiece];
+        decode(tensor, stored, count, values);
+        bad.look_at(values, position, count);
+        round_to_bf16(values, count, out + position);
+    });
+    bad.throw_if_any(tensor);
+}
+
+bool usable_in_place(const StoredTensor& tensor, DType dtype) {
+    return name_of(tensor.type) == name_of(dtype) && tensor.permuted_heads == 0 &&
+           reinterpret_cast<std::uintptr_t>(tensor.data) % size_of(dtype) == 0;
+}
+
+void check_finite(const StoredTensor& tensor) {
+    if (tensor.type == StoredType::i64 || tensor.type == StoredType::i32 ||
+        tensor.type == StoredType::u8)
+        return;
+    check_size(tensor);
+    FirstBad bad(kInfinity);
+    for_each_piece(tensor, [&](std::int64_t stored, std::int64_t position, std::int64_t count) {
+        float values[kPiece];
+        decode(tensor, stored, count, values);
+        bad.look_at(values, position, count);
+    });
+    bad.throw_if_any(tensor);
+}
+
+}  // namespace garam

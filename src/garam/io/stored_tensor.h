@@ -1,0 +1,46 @@
+// One tensor of a mapped file: how its elements are encoded, and reading it in Hugging Face's
+// order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "garam/core/dtype.h"
+#include "garam/core/shape.h"
+
+namespace garam {
+
+// How the elements of a stored tensor are encoded.
+enum class StoredType : std::uint8_t { f32, f16, bf16, i64, i32, u8, q8_0, q4_0, q4_1 };
+std::string_view name_of(StoredType type);
+// Elements of a block (1 for plain types) and its bytes.
+std::int64_t block_elements(StoredType type);
+std::size_t block_bytes(StoredType type);
+
+struct StoredTensor {
+    std::string name;  // Hugging Face's
+    Shape shape;       // outermost first, [out, in] for a linear weight
+    StoredType type = StoredType::f32;
+    const std::byte* data = nullptr;  // in the mapped file; not aligned for sure
+    std::size_t bytes = 0;
+    // GGUF stores rows of q and k so that rotary pairs are neighbours; reading undoes it. 0: not
+    // so.
+    std::int64_t permuted_heads = 0;
+};
+
+// Elements in row-major Hugging Face order, converted to f32 or bf16 (round to nearest even), into
+// `out`, which holds shape.elements() elements. The work is shared among the cores. Throws Error
+// naming the tensor and the index of the first element that is NaN or infinite (for bf16: that
+// becomes so by rounding), and for integer types.
+void read_tensor(const StoredTensor& tensor, float* out);
+void read_tensor(const StoredTensor& tensor, bfloat16* out);
+
+// Whether the mapped bytes can be used as they are for that dtype (same type, no permutation,
+// aligned to its size).
+bool usable_in_place(const StoredTensor& tensor, DType dtype);
+// Throws Error naming the tensor and the index of its first NaN or infinity; integers have none.
+void check_finite(const StoredTensor& tensor);
+
+}  // namespace garam
