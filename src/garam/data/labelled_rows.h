@@ -1,0 +1,51 @@
+// Labelled rows for evaluation: a question and, for each label of the set, the answer's tokens, so
+// that the likeliest answer is the predicted label.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "garam/data/data_config.h"
+#include "garam/data/row_encoder.h"
+#include "garam/data/sample.h"
+#include "garam/text/tokenizer.h"
+
+namespace garam {
+
+// For every label k, prompt_ids followed by candidates[k] are exactly the ids that training sees
+// for that answer, up to and including the last target (the token that ends the turn). Usually
+// prompt_ids is the whole question with its generation prompt; where a tokenizer merges characters
+// across the border it ends a little before, for all candidates alike.
+struct LabelledRow {
+    std::vector<std::int32_t> prompt_ids;               // at least one token
+    std::vector<std::vector<std::int32_t>> candidates;  // one a label; none is empty
+    std::int64_t label = 0;                             // index of the right one
+    std::int64_t row = 0;                               // number in the file, from 0
+    std::string text;                                   // the row's text as it stands in the file
+};
+
+struct LabelledSet {
+    std::vector<std::string> labels;  // sorted
+    std::vector<LabelledRow> rows;
+    // kept, tokens, longest: of prompts with their longest candidate. target_tokens: of the right
+    // answers. Rows beyond max_length are dropped, not truncated.
+    ReadReport report;
+};
+
+// More labels than this are no classes.
+constexpr std::size_t kMaxLabels = 256;
+
+// `more_labels` are candidates even where no row has them (the labels of the training file). Throws
+// Error as read_samples() does, when a row has no label, and when there are fewer than two labels
+// or more than kMaxLabels.
+LabelledSet read_labelled_rows(const std::filesystem::path& file, const DataConfig& config,
+                               const EncodingSettings& settings, const Tokenizer& tokenizer,
+                               const std::vector<std::string>& more_labels = {});
+
+// The sorted labels of a file's rows.
+std::vector<std::string> read_labels(const std::filesystem::path& file, const DataConfig& config,
+                                     const Tokenizer& tokenizer);
+
+}  // namespace garam

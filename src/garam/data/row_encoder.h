@@ -1,0 +1,116 @@
+// From a row's JSON to token ids and labels.
+//
+// How ids are counted follows TRL's SFTTrainer:
+//   text        all tokens are targets; the EOS token follows unless the text ends with it
+//   prompt,     the EOS token follows the completion unless it is there; the completion begins
+//   where completion  the ids of prompt + completion part from those of the prompt alone messages
+//   what the chat template writes and nothing more; targets are the assistant's turns up
+//               to and including the token that ends a turn
+// The tokenizer's own BOS comes before texts, never before a chat (the template writes it), and
+// never twice. Truncation to max_length comes last, so that it takes the EOS of a long row away.
+//
+// Targets are found by position, never by token id: a pad token that equals EOS changes nothing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "garam/core/json.h"
+#include "garam/data/data_config.h"
+#include "garam/data/sample.h"
+#include "garam/text/chat_template.h"
+#include "garam/text/tokenizer.h"
+
+namespace garam {
+
+enum class Truncation : std::uint8_t { keep_start, keep_end };
+
+struct EncodingSettings {
+    std::int64_t max_length = 1024;  // tokens, at least 2
+    Truncation truncation = Truncation::keep_start;
+    // messages, and labelled rows as chats: only the assistant's turns are targets.
+    bool assistant_only_loss = true;
+    // prompt + completion: only the completion is a target. Unset: true.
+    std::optional<bool> completion_only_loss;
+    // Jinja source used instead of the tokenizer's chat template; empty: the tokenizer's.
+    std::string chat_template;
+    // Rows of the model's embedding; ids must lie below. 0: not checked.
+    std::int64_t vocab_size = 0;
+};
+
+// The tokenizer gives an id that the model has no embedding for: no row of the file can be trusted.
+class VocabularyError : public Error {
+  public:
+    using Error::Error;
+};
+
+struct EncodedRow {
+    Sample sample;  // without row number
+    bool truncated = false;
+    std::optional<DropReason> dropped;
+    std::string beginning;  // of a dropped row's text, quoted
+};
+
+class RowEncoder {
+  public:
+    // Keeps references to config and tokenizer. May be used from several threads. Throws Error when
+    // a setting is out of range.
+    RowEncoder(const DataConfig& config, const EncodingSettings& settings,
+               const Tokenizer& tokenizer);
+
+    // Throws Error "<where>: ..." when the row has none of the supported shapes, a value is of the
+    // wrong kind, or the chat template refuses it; VocabularyError as above.
+    EncodedRow encode(const Json& row, const std::string& where) const;
+
+    // A labelled row's text and label. Throws Error as encode() does.
+    struct Labelled {
+        std::string text;
+        std::string label;
+    };
+    Labelled labelled(const Json& row, const std::string& where) const;
+    // Ids of the question about `text` up to where the answer begins.
+    std::vector<std::int32_t> question(const std::string& text, const std::string& where) const;
+    // Question and answer as training sees them, up to and including the last target; not
+    // truncated.
+    std::vector<std::int32_t> answered(const std::string& text, const std::string& label,
+                                       const std::string& where) const;
+
+    const EncodingSettings& settings() const { return settings_; }
+    const Tokenizer& tokenizer() const { return tokenizer_; }
+
+  private:
+    EncodedRow encode_text(const std::string& text) const;
+    EncodedRow encode_completion(const std::string& prompt, const std::string& completion) const;
+    EncodedRow encode_chat(const std::vector<ChatMessage>& messages,
+                           const std::string& where) const;
+    EncodedRow encode_labelled(const std::string& text, const std::string& label,
+                               const std::string& where) const;
+    EncodedRow finish(EncodedRow row, std::string_view text, const std::string& where) const;
+
+    std::vector<ChatMessage> conversation(const std::string& text) const;
+    std::string prompt(const std::string& text) const;
+    const ChatTemplate& chat_template(const std::string& where) const;
+    bool has_chat_template() const { return template_.has_value() || !template_error_.empty(); }
+    bool is_labelled(const Json& row) const;
+    void check_ids(const std::vector<std::int32_t>& ids, const std::string& where) const;
+    void append_eos(std::vector<std::int32_t>& ids) const;
+
+    const DataConfig& config_;
+    EncodingSettings settings_;
+    const Tokenizer& tokenizer_;
+    std::optional<ChatTemplate> template_;
+    std::string template_error_;  // why it could not be parsed: told when a row needs it
+    std::string bos_;
+    std::string eos_;
+};
+
+// The first characters of a text, quoted, for messages.
+std::string quoted_beginning(std::string_view text);
+
+// Length of the common beginning of two id sequences.
+std::size_t common_prefix(const std::vector<std::int32_t>& a, const std::vector<std::int32_t>& b);
+
+}  // namespace garam

@@ -1,0 +1,77 @@
+#include "garam/data/sample.h"
+
+#include "garam/core/token_batch.h"
+
+namespace garam {
+namespace {
+
+std::string grouped(std::int64_t number) {
+    std::string digits = std::to_string(number);
+    for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3)
+        digits.insert(static_cast<std::size_t>(at), ",");
+    return digits;
+}
+
+std::string counted(std::int64_t number, const char* what) {
+    return grouped(number) + " " + what + (number == 1 ? "" : "s");
+}
+
+}  // namespace
+
+std::int64_t Sample::targets() const {
+    std::int64_t count = 0;
+    for (std::size_t t = 1; t < labels.size(); ++t)
+        count += labels[t] != kIgnore;
+    return count;
+}
+
+const char* explain(DropReason reason) {
+    switch (reason) {
+        case DropReason::empty:
+            return "the row holds no text";
+        case DropReason::no_assistant_turn:
+            return "the chat has no assistant turn to train on";
+        case DropReason::nothing_to_predict:
+            return "no token after the first one is a target";
+        case DropReason::beyond_max_length:
+            return "every target lies outside of the max_length tokens that are kept";
+        case DropReason::count_:
+            break;
+    }
+    return "?";
+}
+
+std::int64_t ReadReport::dropped_rows() const {
+    std::int64_t count = 0;
+    for (const Finding& finding : dropped)
+        count += finding.count;
+    return count;
+}
+
+void ReadReport::drop(DropReason reason, std::int64_t line, const std::string& example) {
+    Finding& finding = dropped[static_cast<std::size_t>(reason)];
+    if (finding.count++ > 0) return;
+    finding.first_line = line;
+    finding.first_example = example;
+}
+
+std::string ReadReport::summary() const {
+    std::string text = file + ": " + counted(kept, "sample") + ", " + counted(tokens, "token") +
+                       " (" + counted(target_tokens, "target") + "), longest " + grouped(longest);
+    if (kept != rows) text += ", of " + counted(rows, "row");
+    if (truncated > 0) text += "\n" + file + ": " + counted(truncated, "sample") + " truncated";
+    for (std::size_t i = 0; i < kDropReasons; ++i) {
+        const Finding& finding = dropped[i];
+        if (finding.count == 0) continue;
+        text += "\n" + file + ": " + counted(finding.count, "row") +
+                " dropped: " + explain(static_cast<DropReason>(i)) + " (first: line " +
+                std::to_string(finding.first_line) + ")";
+    }
+    if (skipped.count > 0) {
+        text += "\n" + file + ": " + counted(skipped.count, "row") +
+                " skipped (first: " + skipped.first_example + ")";
+    }
+    return text;
+}
+
+}  // namespace garam
