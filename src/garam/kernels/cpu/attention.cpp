@@ -1,0 +1,250 @@
+// Attention in tiles of kAttentionBlock queries by kAttentionBlock keys (Dao, 2023:
+// FlashAttention-2). Bound by arithmetic: the products run through gemm.h on fp32 copies of the
+// tiles that stay in L2.
+#include "garam/kernels/cpu/gemm.h"
+
+GARAM_KERNELS_BEGIN
+
+constexpr int64_t kBlock = kAttentionBlock;
+
+// Columns of packed tiles are padded with zeros to whole vectors of every instruction set.
+int64_t padded(int64_t n) {
+    return (n + kGemmColumns - 1) / kGemmColumns * kGemmColumns;
+}
+int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+// out [rows, padded(columns)] = x * factor
+template <class T>
+void copy_tile(const T* x, int64_t pitch, int64_t rows, int64_t columns, float factor, float* out) {
+    const int64_t width = padded(columns);
+    for (int64_t row = 0; row < rows; ++row) {
+        float* const y = out + row * width;
+        for_lanes(columns, [&](int64_t i, auto part) {
+            store(y + i, load(x + row * pitch + i, part) * factor, part);
+        });
+        for (int64_t i = columns; i < width; ++i)
+            y[i] = 0;
+    }
+}
+
+// out [columns, kBlock] = transpose of x [rows, columns]; columns of out beyond rows become zero up
+// to a whole vector.
+template <class T>
+void transpose_tile(const T* x, int64_t pitch, int64_t rows, int64_t columns, float* out) {
+    for (int64_t row = 0; row < rows; ++row)
+        for (int64_t i = 0; i < columns; ++i)
+            out[i * kBlock + row] = widen(x[row * pitch + i]);
+    for (int64_t i = 0; i < columns; ++i)
+        for (int64_t row = rows; row < padded(rows); ++row)
+            out[i * kBlock + row] = 0;
+}
+
+int64_t forward_scratch(int64_t heads, int64_t head_dim) {
+    const int64_t width = padded(head_dim);
+    return heads * kBlock * (2 * width + 2) + head_dim * kBlock + kBlock * width + kBlock * kBlock;
+}
+
+int64_t backward_scratch(int64_t head_dim) {
+    const int64_t width = padded(head_dim);
+    return 2 * head_dim * kBlock + 6 * kBlock * width + 2 * kBlock * kBlock;
+}
+
+// Row i of `scores` sees its first `visible + i` of `keys` columns; the others become -inf up to
+// the padded width, so that their exponential is zero.
+void mask_scores(float* scores, int64_t rows, int64_t keys, int64_t visible) {
+    for (int64_t row = 0; row < rows; ++row) {
+        int64_t seen = least(keys, visible + row);
+        if (seen < 0) seen = 0;
+        for (int64_t i = seen; i < padded(keys); ++i)
+            scores[row * kBlock + i] = -__builtin_inff();
+    }
+}
+
+template <class T>
+void attention_forward(const AttentionForward& block, float* scratch) {
+    const int64_t d = block.head_dim;
+    const int64_t width = padded(d);
+    const int64_t rows = block.queries;
+    float* const queries = scratch;
+    float* const sums = queries + block.heads * kBlock * width;
+    float* const maxima = sums + block.heads * kBlock * width;
+    float* const totals = maxima + block.heads * kBlock;
+    float* const keys_transposed = totals + block.heads * kBlock;
+    float* const values = keys_transposed + d * kBlock;
+    float* const scores = values + kBlock * width;
+
+    for (int64_t head = 0; head < block.heads; ++head) {
+        copy_tile(static_cast<const T*>(block.q.data) + head * d, block.q.pitch, rows, d,
+                  block.scale, queries + head * kBlock * width);
+        for (int64_t i = 0; i < rows; ++i) {
+            maxima[head * kBlock + i] = -__builtin_inff();
+            totals[head * kBlock + i] = 0;
+        }
+    }
+    const int64_t keys_end = block.visible + rows - 1;
+    for (int64_t begin = 0; begin < keys_end; begin += kBlock) {
+        const int64_t keys = least(kBlock, keys_end - begin);
+        transpose_tile(static_cast<const T*>(block.k.data) + begin * block.k.pitch, block.k.pitch,
+                       keys, d, keys_transposed);
+        copy_tile(static_cast<const T*>(block.v.data) + begin * block.v.pitch, block.v.pitch, keys,
+                  d, 1.0f, values);
+        for (int64_t head = 0; head < block.heads; ++head) {
+            float* const out = sums + head * kBlock * width;
+            gemm_strided({queries + head * kBlock * width, width, 1, keys_transposed, kBlock,
+                          scores, kBlock},
+                         rows, padded(keys), d, false);
+            mask_scores(scores, rows, keys, block.visible - begin);
+            for (int64_t row = 0; row < rows; ++row) {
+                float* const s = scores + row * kBlock;
+                Vec row_maxima = splat(maxima[head * kBlock + row]);
+                for (int64_t i = 0; i < padded(keys); i += kLanes)
+                    row_maxima = max_of(load(s + i, Full{}), row_maxima);
+                const float maximum = max_of(row_maxima);
+                const float before = maxima[head * kBlock + row];
+                Vec row_sum{};
+                for (int64_t i = 0; i < padded(keys); i += kLanes) {
+                    const Vec p = exp_of(load(s + i, Full{}) - maximum);
+                    store(s + i, p, Full{});
+                    row_sum += p;
+                }
+                float& total = totals[head * kBlock + row];
+                if (begin > 0 && maximum != before) {
+                    const float shrink = exp_of(splat(before - maximum))[0];
+                    total *= shrink;
+                    float* const o = out + row * width;
+                    for (int64_t i = 0; i < width; i += kLanes)
+                        store(o + i, load(o + i, Full{}) * shrink, Full{});
+                }
+                total += sum_of(row_sum);
+                maxima[head * kBlock + row] = maximum;
+            }
+            gemm_strided({scores, kBlock, 1, values, width, out, width}, rows, width, keys,
+                         begin > 0);
+        }
+    }
+    for (int64_t head = 0; head < block.heads; ++head) {
+        for (int64_t row = 0; row < rows; ++row) {
+            const float total = totals[head * kBlock + row];
+            const float inverse = 1.0f / total;
+            const float* const o = sums + (head * kBlock + row) * width;
+            T* const y = static_cast<T*>(block.out.data) + row * block.out.pitch + head * d;
+            for_lanes(
+                d, [&](int64_t i, auto part) { store(y + i, load(o + i, part) * inverse, part); });
+            block.lse[row * block.lse_pitch + head] =
+                maxima[head * kBlock + row] + __builtin_logf(total);
+        }
+    }
+}
+
+template <class T>
+void attention_delta(const void* dout, const void* out, int64_t heads, int64_t head_dim,
+                     float* delta) {
+    for (int64_t head = 0; head < heads; ++head) {
+        const T* const a = static_cast<const T*>(dout) + head * head_dim;
+        const T* const b = static_cast<const T*>(out) + head * head_dim;
+        Vec sum{};
+        for_lanes(head_dim,
+                  [&](int64_t i, auto part) { sum += load(a + i, part) * load(b + i, part); });
+        delta[head] = sum_of(sum);
+    }
+}
+
+template <class T>
+void attention_backward(const AttentionBackward& s, float* scratch) {
+    const int64_t d = s.head_dim;
+    const int64_t width = padded(d);
+    float* const keys = scratch;
+    float* const keys_transposed = keys + kBlock * width;
+    float* const values_transposed = keys_transposed + d * kBlock;
+    float* const dkeys = values_transposed + d * kBlock;
+    float* const dvalues = dkeys + kBlock * width;
+    float* const queries = dvalues + kBlock * width;
+    float* const douts = queries + kBlock * width;
+    float* const dqueries = douts + kBlock * width;
+    float* const probabilities = dqueries + kBlock * width;
+    float* const dscores = probabilities + kBlock * kBlock;
+
+    for (int64_t k_begin = 0; k_begin < s.length; k_begin += kBlock) {
+        const int64_t nk = least(kBlock, s.length - k_begin);
+        const T* const k = static_cast<const T*>(s.k.data) + k_begin * s.k.pitch;
+        const T* const v = static_cast<const T*>(s.v.data) + k_begin * s.v.pitch;
+        copy_tile(k, s.k.pitch, nk, d, 1.0f, keys);
+        transpose_tile(k, s.k.pitch, nk, d, keys_transposed);
+        transpose_tile(v, s.v.pitch, nk, d, values_transposed);
+        bool first = true;
+        for (int64_t q_begin = k_begin; q_begin < s.length; q_begin += kBlock) {
+            const int64_t nq = least(kBlock, s.length - q_begin);
+            for (int64_t head = 0; head < s.heads; ++head) {
+                copy_tile(static_cast<const T*>(s.q.data) + q_begin * s.q.pitch + head * d,
+                          s.q.pitch, nq, d, 1.0f, queries);
+                copy_tile(static_cast<const T*>(s.dout.data) + q_begin * s.dout.pitch + head * d,
+                          s.dout.pitch, nq, d, 1.0f, douts);
+                gemm_strided({queries, width, 1, keys_transposed, kBlock, probabilities, kBlock},
+                             nq, padded(nk), d, false);
+                gemm_strided({douts, width, 1, values_transposed, kBlock, dscores, kBlock}, nq,
+                             padded(nk), d, false);
+                mask_scores(probabilities, nq, nk, q_begin - k_begin + 1);
+                for (int64_t row = 0; row < nq; ++row) {
+                    const int64_t at = (q_begin + row) * s.lse_pitch + head;
+                    const float lse = s.lse[at];
+                    const float delta = s.delta[at];
+                    float* const p = probabilities + row * kBlock;
+                    float* const ds = dscores + row * kBlock;
+                    for (int64_t i = 0; i < padded(nk); i += kLanes) {
+                        const Vec probability = exp_of(load(p + i, Full{}) * s.scale - lse);
+                        store(p + i, probability, Full{});
+                        store(ds + i, probability * (load(ds + i, Full{}) - delta) * s.scale,
+                              Full{});
+                    }
+                }
+                gemm_strided({probabilities, 1, kBlock, douts, width, dvalues, width}, nk, width,
+                             nq, !first);
+                gemm_strided({dscores, 1, kBlock, queries, width, dkeys, width}, nk, width, nq,
+                             !first);
+                first = false;
+                gemm_strided({dscores, kBlock, 1, keys, width, dqueries, width}, nq, width, nk,
+                             false);
+                for (int64_t row = 0; row < nq; ++row) {
+                    float* const dq = s.dq + (q_begin + row) * s.dq_pitch + head * d;
+                    const float* const part_sum = dqueries + row * width;
+                    for_lanes(d, [&](int64_t i, auto part) {
+                        Vec sum = load(part_sum + i, part);
+                        if (k_begin > 0) sum += load(dq + i, part);
+                        store(dq + i, sum, part);
+                    });
+                }
+            }
+        }
+        for (int64_t row = 0; row < nk; ++row) {
+            T* const dk = static_cast<T*>(s.dk.data) + (k_begin + row) * s.dk.pitch;
+            T* const dv = static_cast<T*>(s.dv.data) + (k_begin + row) * s.dv.pitch;
+            for_lanes(d, [&](int64_t i, auto part) {
+                store(dk + i, load(dkeys + row * width + i, part), part);
+                store(dv + i, load(dvalues + row * width + i, part), part);
+            });
+        }
+    }
+}
+
+template <class T>
+void add_element_kernels(ElementKernels& kernels) {
+    kernels.attention_forward = attention_forward<T>;
+    kernels.attention_delta = attention_delta<T>;
+    kernels.attention_backward = attention_backward<T>;
+}
+
+GARAM_KERNELS_END
+
+namespace garam::cpu::GARAM_ISA {
+
+void add_attention(KernelTable& table);
+void add_attention(KernelTable& table) {
+    add_element_kernels<float>(table.f32);
+    add_element_kernels<Bf16>(table.bf16);
+    table.attention_forward_scratch = forward_scratch;
+    table.attention_backward_scratch = backward_scratch;
+}
+
+}  // namespace garam::cpu::GARAM_ISA

@@ -1,0 +1,147 @@
+// The CPU's leaf functions, one table for each instruction set.
+//
+// Every kernel source is compiled once for each set into namespace garam::cpu::<set> and gives its
+// functions to one KernelTable; ops choose the table by the device's profile. Kernels know
+// pointers, counts and plain structs: shapes, checks, threads and memory are the ops' business, so
+// a kernel never allocates, and any number of threads may be in it at once.
+//
+// Sources of kernels include nothing but this header and simd.h: an inline function or template of
+// another header, compiled here for AVX-512 and merged by the linker with its twin from a plain
+// source, would end the program on a lesser processor.
+#pragma once
+
+#include <cstdint>
+
+namespace garam::cpu {
+
+// Rows of a matrix: first element, and elements from one row to the next.
+struct Rows {
+    void* data = nullptr;
+    std::int64_t pitch = 0;
+};
+
+struct AdamWStep {
+    float decay;  // 1 - learning_rate * weight_decay
+    float beta1, beta2;
+    float one_minus_beta1, one_minus_beta2;
+    float step_size;        // learning_rate / (1 - beta1^t)
+    float root_correction;  // sqrt(1 - beta2^t)
+    float epsilon;
+    float gradient_scale;
+};
+
+struct SgdStep {
+    float learning_rate, momentum, one_minus_dampening, weight_decay, gradient_scale;
+    bool nesterov, first;
+};
+
+// One row of dropout: which words of the generator mask it (core/philox.h).
+struct DropoutRow {
+    std::uint32_t position, sample_low, sample_high_xor_step;
+    std::uint64_t key;
+    std::uint32_t threshold;  // kept when word >> 8 >= threshold
+    float factor;             // 1 / (1 - p)
+};
+
+// Sizes of the tiles that attention works in.
+constexpr std::int64_t kAttentionBlock = 64;
+
+// A block of at most kAttentionBlock queries of the `heads` query heads that share one key/value
+// head. Pointers are at the first row (of the block for q, out, lse; of the segment for k, v) and
+// at the first column of the first head. Query i of the block sees keys 0 … visible + i - 1.
+struct AttentionForward {
+    Rows q, k, v, out;
+    float* lse;
+    std::int64_t lse_pitch;
+    std::int64_t queries, heads, head_dim;
+    std::int64_t visible;
+    float scale;
+};
+
+// All of one segment for the `heads` query heads that share one key/value head. delta f32 [length,
+// heads] = row sums of dout * out. dq is f32 whatever the element type.
+struct AttentionBackward {
+    Rows q, k, v, dout, dk, dv;
+    const float* lse;
+    const float* delta;
+    std::int64_t lse_pitch;  // of lse and delta
+    float* dq;
+    std::int64_t dq_pitch;
+    std::int64_t length, heads, head_dim;
+    float scale;
+};
+
+// Functions for one element type; void* are elements of it, `n` counts elements of a contiguous
+// run.
+struct ElementKernels {
+    // Memory-bound runs: floor = bytes of all operands / bandwidth.
+    void (*from_f32)(const float* x, void* out, std::int64_t n);
+    void (*from_bf16)(const std::uint16_t* x, void* out, std::int64_t n);
+    void (*from_f16)(const std::uint16_t* x, void* out, std::int64_t n);
+    void (*scale)(const float* x, float factor, void* out, std::int64_t n);
+    void (*add)(const void* a, const void* b, void* out, std::int64_t n);
+    void (*fill)(float value, void* out, std::int64_t n);
+    void (*add_to_f32)(const void* x, float* sum, std::int64_t n);  // sum += x
+
+    void (*silu_mul)(const void* gate, const void* up, void* out, std::int64_t n);
+    void (*silu_mul_backward)(const void* dout, const void* gate, const void* up, void* dgate,
+                              void* dup, std::int64_t n);
+
+    // Rows of `hidden`; rstd may be null.
+    void (*rms_norm)(Rows x, const void* weight, float eps, Rows y, float* rstd, std::int64_t rows,
+                     std::int64_t hidden);
+    // weight_gradient (f32 [hidden], may be null) += this block's part.
+    void (*rms_norm_backward)(Rows dy, Rows x, const void* weight, const float* rstd, Rows dx,
+                              bool accumulate, float* weight_gradient, std::int64_t rows,
+                              std::int64_t hidden);
+
+    // One token's heads; cos and sin of its position, [half].
+    void (*rotary)(void* x, std::int64_t heads, std::int64_t head_dim, const float* cos,
+                   const float* sin, std::int64_t half, bool inverse);
+
+    void (*dropout)(const DropoutRow& row, const void* x, void* y, std::int64_t n, bool accumulate);
+
+    // One row of logits; returns the loss. With `gradient` the row becomes softmax - one hot.
+    float (*cross_entropy)(void* logits, std::int64_t vocab, std::int64_t target, bool gradient);
+
+    // `scratch` holds attention_*_scratch floats.
+    void (*attention_forward)(const AttentionForward& block, float* scratch);
+    void (*attention_delta)(const void* dout, const void* out, std::int64_t heads,
+                            std::int64_t head_dim, float* delta);
+    void (*attention_backward)(const AttentionBackward& segment, float* scratch);
+
+    // out f32 [rows, columns] row after row at out_pitch = x, or its transpose when `transpose`
+    // (x [columns, rows] then). Columns up to out_pitch become zero.
+    void (*pack)(Rows x, bool transpose, float* out, std::int64_t out_pitch, std::int64_t rows,
+                 std::int64_t columns);
+};
+
+struct KernelTable {
+    ElementKernels f32;
+    ElementKernels bf16;
+
+    double (*sum)(const float* x, std::int64_t n);
+    double (*sum_of_squares)(const float* x, std::int64_t n);
+    void (*adamw)(const AdamWStep& step, float* weight, const float* gradient, float* m, float* v,
+                  std::int64_t n);
+    void (*sgd)(const SgdStep& step, float* weight, const float* gradient, float* buffer,
+                std::int64_t n);
+
+    std::int64_t (*attention_forward_scratch)(std::int64_t heads, std::int64_t head_dim);
+    std::int64_t (*attention_backward_scratch)(std::int64_t head_dim);
+
+    // c [m, n] = a [m, k] * b [k, n] (+ c when `accumulate`), fp32; n, and the pitches of b and c,
+    // multiples of kGemmColumns. Floor: m n k multiply-adds.
+    void (*gemm)(std::int64_t m, std::int64_t n, std::int64_t k, const float* a,
+                 std::int64_t a_pitch, const float* b, std::int64_t b_pitch, float* c,
+                 std::int64_t c_pitch, bool accumulate);
+};
+
+constexpr std::int64_t kGemmColumns = 16;
+
+// On processors that do not know a set these give the widest table that exists for them.
+const KernelTable& generic_kernels();
+const KernelTable& avx2_kernels();
+const KernelTable& avx512_kernels();
+
+}  // namespace garam::cpu

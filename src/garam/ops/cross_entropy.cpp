@@ -1,0 +1,37 @@
+#include "garam/ops/cross_entropy.h"
+
+#include "garam/ops/checks.h"
+#include "garam/ops/cpu_kernels.h"
+
+namespace garam {
+
+void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
+                   const Tensor& losses, bool gradient) {
+    constexpr const char* kName = "cross_entropy";
+    const std::int64_t rows = logits.rows();
+    const std::int64_t vocab = logits.columns();
+    check_compute_dtype(kName, logits);
+    check_operand(stream, kName, logits);
+    check_vector(stream, kName, targets, rows, DType::i32);
+    check_vector(stream, kName, losses, rows, DType::f32);
+
+    Cost cost;
+    cost.flops = (gradient ? 6.0 : 4.0) * static_cast<double>(logits.elements());
+    cost.bytes_read = bytes_of({&logits, &targets});
+    cost.bytes_written = bytes_of({&losses}) + (gradient ? bytes_of({&logits}) : 0.0);
+    OpScope op(stream, kName, cost);
+    if (op.dry()) return;
+    const auto kernel = element_kernels(stream, logits.dtype()).cross_entropy;
+    const std::int32_t* const target = targets.data<std::int32_t>();
+    float* const loss = losses.data<float>();
+    parallel_for(rows, rows_per_piece(vocab), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            GARAM_CHECK(target[row] >= 0 && target[row] < vocab,
+                        "cross_entropy: target " + std::to_string(target[row]) +
+                            " outside the vocabulary of " + std::to_string(vocab));
+            loss[row] = kernel(element_at(logits, row, 0), vocab, target[row], gradient);
+        }
+    });
+}
+
+}  // namespace garam

@@ -1,0 +1,50 @@
+#include "garam/ops/dropout.h"
+
+#include <cmath>
+
+#include "garam/ops/checks.h"
+#include "garam/ops/cpu_kernels.h"
+
+namespace garam {
+
+void dropout(Stream& stream, const Tensor& x, float p, const DropoutKey& key, const Tensor& y,
+             bool accumulate) {
+    constexpr const char* kName = "dropout";
+    const std::int64_t tokens = x.rows();
+    const std::int64_t columns = x.columns();
+    check_compute_dtype(kName, x);
+    check_operand(stream, kName, x);
+    check_matrix(stream, kName, y, tokens, columns, x.dtype());
+    check_vector(stream, kName, key.positions, tokens, DType::i32);
+    check_vector(stream, kName, key.samples, tokens, DType::i64);
+    GARAM_CHECK(p >= 0 && p < 1, "dropout: probability outside [0, 1)");
+
+    Cost cost;
+    cost.flops = (accumulate ? 3.0 : 2.0) * static_cast<double>(x.elements());
+    cost.bytes_read =
+        bytes_of({&x, &key.positions, &key.samples}) + (accumulate ? bytes_of({&y}) : 0.0);
+    cost.bytes_written = bytes_of({&y});
+    OpScope op(stream, kName, cost);
+    if (op.dry()) return;
+
+    cpu::DropoutRow mask{};
+    mask.key = key.seed ^ (std::uint64_t{key.module} << 32 | key.module);
+    // uniform01(word) = (word >> 8) / 2^24 >= p, decided in integers: p * 2^24 is exact in double.
+    mask.threshold = static_cast<std::uint32_t>(std::ceil(static_cast<double>(p) * 0x1p24));
+    mask.factor = 1.0f / (1.0f - p);
+    const auto kernel = element_kernels(stream, x.dtype()).dropout;
+    const std::int32_t* const positions = key.positions.data<std::int32_t>();
+    const std::int64_t* const samples = key.samples.data<std::int64_t>();
+    parallel_for(tokens, rows_per_piece(columns), [&](std::int64_t begin, std::int64_t end) {
+        cpu::DropoutRow row = mask;
+        for (std::int64_t t = begin; t < end; ++t) {
+            const std::uint64_t sample = static_cast<std::uint64_t>(samples[t]);
+            row.position = static_cast<std::uint32_t>(positions[t]);
+            row.sample_low = static_cast<std::uint32_t>(sample);
+            row.sample_high_xor_step = static_cast<std::uint32_t>(sample >> 32) ^ key.step;
+            kernel(row, element_at(x, t, 0), element_at(y, t, 0), columns, accumulate);
+        }
+    });
+}
+
+}  // namespace garam
