@@ -7,7 +7,7 @@ endif()
 
 set_target_properties(garam PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
 # RPATH rather than RUNPATH: it also serves the libraries that our libraries need.
-target_link_options(garam PRIVATE $<HOST_LINK:-Wl,--disable-new-dtags>)
+target_link_options(garam PRIVATE LINKER:--disable-new-dtags)
 
 install(TARGETS garam RUNTIME_DEPENDENCY_SET garam_libraries RUNTIME DESTINATION bin)
 install(RUNTIME_DEPENDENCY_SET garam_libraries
