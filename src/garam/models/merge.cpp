@@ -1,0 +1,328 @@
+#include "garam/models/merge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "garam/core/error.h"
+#include "garam/core/parallel.h"
+#include "garam/io/atomic_write.h"
+#include "garam/io/safetensors_writer.h"
+#include "garam/models/decoder_config.h"
+#include "garam/models/rope_recovery.h"
+
+namespace garam {
+namespace {
+
+constexpr std::string_view kPrefix = "base_model.model.";
+constexpr std::string_view kHead = "lm_head.weight";
+
+// The two factors of one weight's change, of the adapter's own memory.
+struct Change {
+    const AdapterTensor* A = nullptr;  // [r, in]
+    const AdapterTensor* B = nullptr;  // [out, r]
+};
+
+// By name of the base weight.
+std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapter& adapter,
+                                         const std::string& source) {
+    std::map<std::string, Change> changes;
+    for (const AdapterTensor& tensor : adapter.tensors) {
+        std::string path = tensor.name;
+        const bool is_a = path.ends_with(".lora_A.weight");
+        if (!path.starts_with(kPrefix) || (!is_a && !path.ends_with(".lora_B.weight")))
+            throw Error(source + ": " + tensor.name +
+                        " is no LoRA tensor of a linear layer (base_model.model.….lora_A.weight)");
+        path = path.substr(kPrefix.size(), path.rfind(".lora_") - kPrefix.size()) + ".weight";
+        if (base.find(path) == nullptr)
+            throw Error(source + ": " + tensor.name + " has no place in " + base.path().string() +
+                        ": the adapter belongs to another base");
+        (is_a ? changes[path].A : changes[path].B) = &tensor;
+    }
+    if (changes.empty()) throw Error(source + ": the adapter holds no tensor");
+    for (const auto& [name, change] : changes) {
+        if (change.A == nullptr || change.B == nullptr)
+            throw Error(source + ": one of lora_A and lora_B of " + name + " is missing");
+        const Shape& shape = base.at(name).shape;
+        const std::int64_t r = adapter.settings.r;
+        const auto check = [&](const AdapterTensor& tensor, const Shape& needed) {
+            if (!(tensor.shape == needed))
+                throw Error(source + ": " + tensor.name + " has shape " + tensor.shape.to_string() +
+                            ", " + base.path().string() + " needs " + needed.to_string() +
+                            ": the adapter belongs to another base");
+        };
+        if (shape.rank() != 2)
+            throw Error(base.path().string() + ": " + name + " of shape " + shape.to_string() +
+                        " is no linear layer");
+        check(*change.A, {r, shape[1]});
+        check(*change.B, {shape[0], r});
+    }
+    return changes;
+}
+
+// values[out, in] += scaling * B A, in double precision; the exact-as-can-be sum waits for its rounding.
+void add_change(const Change& change, double scaling, const Shape& shape, std::int64_t r,
+                std::vector<double>& row, const float* weight, std::int64_t o) {
+    const std::int64_t in = shape[1];
+    for (std::int64_t i = 0; i < in; ++i)
+        row[static_cast<std::size_t>(i)] = weight[o * in + i];
+    for (std::int64_t k = 0; k < r; ++k) {
+        const double b =
+            scaling * static_cast<double>(change.B->values[static_cast<std::size_t>(o * r + k)]);
+        const float* const a = change.A->values.data() + k * in;
+        for (std::int64_t i = 0; i < in; ++i)
+            row[static_cast<std::size_t>(i)] += b * static_cast<double>(a[i]);
+    }
+}
+
+template <typename T>
+T rounded(double value);
+template <>
+float rounded<float>(double value) {
+    return static_cast<float>(value);
+}
+// To 16 bits through fp32 would round twice: the fp32 value is rounded to odd first, which keeps the
+// direction of what was cut off (Boldo and Melquiond, 2008).
+float rounded_to_odd(double value) {
+    const auto nearest = static_cast<float>(value);
+    if (static_cast<double>(nearest) == value || !std::isfinite(nearest)) return nearest;
+    const auto bits = std::bit_cast<std::uint32_t>(nearest);
+    if ((bits & 1u) != 0) return nearest;
+    const bool above = std::abs(static_cast<double>(nearest)) > std::abs(value);
+    return std::bit_cast<float>(above ? bits - 1 : bits + 1);
+}
+template <>
+bfloat16 rounded<bfloat16>(double value) {
+    return bfloat16(rounded_to_odd(value));
+}
+template <>
+float16 rounded<float16>(double value) {
+    return float16(rounded_to_odd(value));
+}
+
+// One tensor as it is written.
+template <typename T>
+void write_tensor(SafetensorsWriter& writer, const StoredTensor& tensor, const Change* change,
+                  double scaling, std::int64_t r) {
+    const auto elements = static_cast<std::size_t>(tensor.shape.elements());
+    std::vector<float> weight(elements);
+    read_tensor(tensor, weight.data());
+    std::vector<T> out(elements);
+    const std::int64_t columns = tensor.shape.back();
+    const std::int64_t rows = tensor.shape.rows();
+    parallel_for(rows, 16, [&](std::int64_t begin, std::int64_t end) {
+        std::vector<double> row(static_cast<std::size_t>(columns));
+        for (std::int64_t o = begin; o < end; ++o) {
+            if (change != nullptr) {
+                add_change(*change, scaling, tensor.shape, r, row, weight.data(), o);
+            } else {
+                std::copy_n(weight.data() + o * columns, columns, row.begin());
+            }
+            for (std::int64_t i = 0; i < columns; ++i) {
+                const T value = rounded<T>(row[static_cast<std::size_t>(i)]);
+                if (!std::isfinite(static_cast<float>(value)))
+                    throw Error(tensor.name + ": element " + std::to_string(o * columns + i) +
+                                " is beyond the range of " +
+                                std::string(name_of(dtype_of<T>::value)) +
+                                ": write f32 or bf16 instead");
+                out[static_cast<std::size_t>(o * columns + i)] = value;
+            }
+        }
+    });
+    writer.write(tensor.name, out.data(),
+                 static_cast<std::int64_t>(elements) * static_cast<std::int64_t>(sizeof(T)));
+}
+
+std::optional<DType> plain_dtype(StoredType type) {
+    switch (type) {
+        case StoredType::f32:
+            return DType::f32;
+        case StoredType::f16:
+            return DType::f16;
+        case StoredType::bf16:
+            return DType::bf16;
+        default:
+            return std::nullopt;
+    }
+}
+
+const char* config_name(DType dtype) {
+    return dtype == DType::f32 ? "float32" : dtype == DType::f16 ? "float16" : "bfloat16";
+}
+
+// The dtype of most matrix elements, or bf16 where they are quantised.
+DType matrix_dtype(const ModelFiles& base, bool& quantised) {
+    std::map<DType, std::int64_t> elements;
+    quantised = false;
+    for (const StoredTensor& tensor : base.tensors()) {
+        if (tensor.shape.rank() < 2) continue;
+        const std::optional<DType> dtype = plain_dtype(tensor.type);
+        if (!dtype) quantised = true;
+        elements[dtype.value_or(DType::bf16)] += tensor.shape.elements();
+    }
+    if (quantised || elements.empty()) return DType::bf16;
+    return std::max_element(elements.begin(), elements.end(),
+                            [](const auto& a, const auto& b) { return a.second < b.second; })
+        ->first;
+}
+
+Json rope_json(const RopeConfig& rope) {
+    Json json;
+    if (rope.kind == RopeConfig::Kind::linear) {
+        json.set("rope_type", "linear");
+        json.set("factor", rope.factor);
+    } else {
+        json.set("rope_type", "llama3");
+        json.set("factor", rope.factor);
+        json.set("low_freq_factor", rope.low_freq_factor);
+        json.set("high_freq_factor", rope.high_freq_factor);
+        json.set("original_max_position_embeddings",
+                 static_cast<std::int64_t>(rope.original_max_position));
+    }
+    return json;
+}
+
+void without(Json& json, std::string_view key) {
+    Json kept{Json::Object{}};
+    for (const auto& [name, value] : json.object()) {
+        if (name != key) kept.set(name, value);
+    }
+    json = std::move(kept);
+}
+
+struct Shard {
+    std::vector<const StoredTensor*> tensors;
+    std::vector<SafetensorsWriter::Entry> entries;
+    std::int64_t bytes = 0;
+};
+
+std::string shard_name(std::size_t number, std::size_t count) {
+    if (count == 1) return "model.safetensors";
+    char name[64];
+    std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", number + 1, count);
+    return name;
+}
+
+void write_index(const std::filesystem::path& folder, const std::vector<Shard>& shards,
+                 std::int64_t bytes) {
+    Json::Object map;
+    for (std::size_t s = 0; s < shards.size(); ++s) {
+        for (const SafetensorsWriter::Entry& entry : shards[s].entries)
+            map.emplace_back(entry.name, Json(shard_name(s, shards.size())));
+    }
+    Json index;
+    index.set("metadata", Json(Json::Object{{"total_size", Json(bytes)}}));
+    index.set("weight_map", Json(std::move(map)));
+    write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+}  // namespace
+
+Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOptions& options) {
+    Json config = base.config();
+    const std::string source = base.path().string();
+    const DecoderConfig read = DecoderConfig::from_json(config, source);
+    if (read.rope.kind == RopeConfig::Kind::divisors) {
+        const std::optional<RopeConfig> rope = recover_rope(read.rope.divisors, read.rope.theta);
+        if (!rope)
+            throw Error(source +
+                        ": the divisors in rope_freqs.weight come from no RoPE setting that "
+                        "Transformers reads (default, linear, llama3): merge into the Hugging Face "
+                        "form of the base instead");
+        without(config, "rope_scaling");
+        without(config, "rope_parameters");
+        config.set("rope_theta", rope->theta);
+        if (rope->kind != RopeConfig::Kind::standard) config.set("rope_scaling", rope_json(*rope));
+    }
+    if (base.is_gguf()) {
+        config.set("architectures", Json(Json::Array{Json("LlamaForCausalLM")}));
+        const auto set_id = [&](const char* key, const std::optional<std::int32_t>& id) {
+            if (id && (config.find(key) == nullptr || config.find(key)->is_null()))
+                config.set(key, static_cast<std::int64_t>(*id));
+        };
+        set_id("bos_token_id", options.bos_id);
+        set_id("eos_token_id", options.eos_id);
+        set_id("pad_token_id", options.pad_id);
+    }
+    // The newer field style writes dtype, the older torch_dtype.
+    config.set(config.find("dtype") != nullptr ? "dtype" : "torch_dtype", config_name(dtype));
+    config.set("tie_word_embeddings", tied);
+    return config;
+}
+
+MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapter,
+                               const std::string& adapter_source,
+                               const std::filesystem::path& folder, const MergeOptions& options) {
+    const std::map<std::string, Change> changes = changes_of(base, adapter, adapter_source);
+    const DecoderConfig config = DecoderConfig::from_json(base.config(), base.path().string());
+    const bool tied = config.tie_word_embeddings.value_or(base.find(kHead) == nullptr);
+    if (tied && changes.contains(std::string(kHead)))
+        throw Error(adapter_source +
+                    ": an adapter of lm_head, which this base ties to its "
+                    "embedding, cannot be merged");
+
+    MergeReport report;
+    report.dtype = matrix_dtype(base, report.requantised_away);
+    if (options.dtype) report.dtype = *options.dtype;
+    std::vector<Shard> shards(1);
+    for (const StoredTensor& tensor : base.tensors()) {
+        if (tensor.name.ends_with("rotary_emb.inv_freq")) continue;  // computed from the config
+        if (tied && tensor.name == kHead) continue;                  // the same as the embedding
+        DType dtype = report.dtype;
+        if (!options.dtype && !base.is_gguf()) {
+            const std::optional<DType> own = plain_dtype(tensor.type);
+            if (!own)
+                throw Error(base.path().string() + ": " + tensor.name + " has type " +
+                            std::string(name_of(tensor.type)) +
+                            ", which is no floating-point type");
+            dtype = *own;
+        }
+        SafetensorsWriter::Entry entry{tensor.name, dtype, tensor.shape};
+        if (!shards.back().tensors.empty() &&
+            shards.back().bytes + entry.bytes() > options.shard_bytes)
+            shards.emplace_back();
+        shards.back().bytes += entry.bytes();
+        report.bytes += entry.bytes();
+        shards.back().tensors.push_back(&tensor);
+        shards.back().entries.push_back(std::move(entry));
+        ++report.tensors;
+    }
+    // The config first: what it refuses is refused before gigabytes are written.
+    write_file_atomically(folder / "config.json",
+                          merged_config(base, report.dtype, tied, options).dump(2) + "\n");
+
+    const double scaling = adapter.settings.scaling();
+    for (std::size_t s = 0; s < shards.size(); ++s) {
+        const Shard& shard = shards[s];
+        SafetensorsWriter writer(folder / shard_name(s, shards.size()), shard.entries,
+                                 {{"format", "pt"}});
+        for (std::size_t i = 0; i < shard.tensors.size(); ++i) {
+            const StoredTensor& tensor = *shard.tensors[i];
+            const auto found = changes.find(tensor.name);
+            const Change* change = found == changes.end() ? nullptr : &found->second;
+            report.merged_tensors += change != nullptr;
+            const std::int64_t r = adapter.settings.r;
+            switch (shard.entries[i].dtype) {
+                case DType::f32:
+                    write_tensor<float>(writer, tensor, change, scaling, r);
+                    break;
+                case DType::f16:
+                    write_tensor<float16>(writer, tensor, change, scaling, r);
+                    break;
+                default:
+                    write_tensor<bfloat16>(writer, tensor, change, scaling, r);
+                    break;
+            }
+        }
+        writer.commit();
+    }
+    if (shards.size() > 1) write_index(folder, shards, report.bytes);
+
+    const std::filesystem::path generation = base.path() / "generation_config.json";
+    if (!base.is_gguf() && std::filesystem::exists(generation))
+        std::filesystem::copy_file(generation, folder / "generation_config.json");
+    return report;
+}
+
+}  // namespace garam

@@ -1,0 +1,53 @@
+// An adapter folded into its base: W + s B A in place of W, as a Hugging Face model folder that needs no
+// adapter any more.
+//
+// Each sum is taken in double precision from the stored W and the fp32 adapter and rounded once to the
+// dtype that is written, so a merged weight is within half a unit in its last place of the exact value.
+// Tensor by tensor: memory for two tensors at a time, whatever the model's size.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "garam/core/json.h"
+#include "garam/io/model_files.h"
+#include "garam/io/peft_adapter.h"
+
+namespace garam {
+
+struct MergeOptions {
+    // f32, f16 or bf16 for every tensor. Unset: a Hugging Face base keeps each tensor's own; a GGUF base
+    // that of its matrices, or bf16 where they are quantised.
+    std::optional<DType> dtype;
+    // A file of weights is begun anew before it exceeds this, as Transformers does by default.
+    std::int64_t shard_bytes = std::int64_t{5} * 1000 * 1000 * 1000;
+    // Written into config.json where the base's own has none (a GGUF keeps them with its tokenizer).
+    std::optional<std::int32_t> bos_id;
+    std::optional<std::int32_t> eos_id;
+    std::optional<std::int32_t> pad_id;
+};
+
+struct MergeReport {
+    DType dtype = DType::f32;       // of the matrices
+    bool requantised_away = false;  // the base was quantised; the result is not
+    std::int64_t merged_tensors = 0;
+    std::int64_t tensors = 0;
+    std::int64_t bytes = 0;  // of the weights
+};
+
+// config.json of the merged model: the base's own keys and field style with the dtype that is written.
+// For a GGUF what its keys say; RoPE divisors are turned back into the setting that made them. Throws
+// Error when no setting that Transformers can read gives these divisors.
+Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOptions& options);
+
+// Writes config.json, model.safetensors (or shards with an index) and a copy of generation_config.json
+// into `folder`, which exists. Tied embeddings stay tied. Throws Error naming tensor and both shapes when
+// the adapter does not fit the base, and when a weight cannot be written in the dtype asked for.
+MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapter,
+                               const std::string& adapter_source,
+                               const std::filesystem::path& folder, const MergeOptions& options);
+
+}  // namespace garam

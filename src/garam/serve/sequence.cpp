@@ -1,0 +1,80 @@
+#include "garam/serve/sequence.h"
+
+#include <algorithm>
+
+#include "garam/core/error.h"
+#include "garam/ops/elementwise.h"
+
+namespace garam {
+namespace {
+
+constexpr std::int64_t kFirstRoom = 256;
+
+}  // namespace
+
+Sequence::Sequence(Session& session, std::int64_t room) : session_(session) {
+    cache_ = session.decoder().make_cache(
+        std::clamp(std::max(room, std::min(kFirstRoom, session.context())), std::int64_t{1},
+                   session.context()));
+}
+
+const std::vector<float>& Sequence::logits() const {
+    GARAM_CHECK(logits_valid_, "logits of a sequence that was only rewound");
+    return logits_;
+}
+
+void Sequence::grow(std::int64_t tokens) {
+    if (tokens <= cache_.capacity) return;
+    if (tokens > session_.context())
+        throw Error("the text has " + std::to_string(tokens) + " tokens, the model's context " +
+                    std::to_string(session_.context()));
+    // Doubling: the copies of a long conversation cost no more than its computation.
+    KvCache larger = session_.decoder().make_cache(
+        std::min(std::max(tokens, 2 * cache_.capacity), session_.context()));
+    if (cache_.length > 0) {
+        for (std::size_t l = 0; l < cache_.layers.size(); ++l) {
+            const LayerCache& from = cache_.layers[l];
+            const LayerCache& to = larger.layers[l];
+            cast(session_.stream(), from.keys.slice_rows(0, cache_.length),
+                 to.keys.slice_rows(0, cache_.length));
+            cast(session_.stream(), from.values.slice_rows(0, cache_.length),
+                 to.values.slice_rows(0, cache_.length));
+        }
+    }
+    larger.length = cache_.length;
+    cache_ = std::move(larger);
+}
+
+void Sequence::extend(std::span<const std::int32_t> ids) {
+    GARAM_CHECK(!ids.empty(), "nothing to extend a sequence by");
+    grow(size() + static_cast<std::int64_t>(ids.size()));
+    logits_valid_ = false;
+    for (std::size_t begin = 0; begin < ids.size(); begin += kPrefillChunk) {
+        const auto chunk =
+            ids.subspan(begin, std::min<std::size_t>(kPrefillChunk, ids.size() - begin));
+        session_.decoder().decode(session_.stream(), cache_, {chunk.begin(), chunk.end()}, logits_);
+        ids_.insert(ids_.end(), chunk.begin(), chunk.end());
+    }
+    logits_valid_ = true;
+}
+
+void Sequence::rewind(std::int64_t size) {
+    GARAM_CHECK(size >= 0 && size <= this->size(), "sequence rewound forwards");
+    logits_valid_ = logits_valid_ && size == this->size();
+    ids_.resize(static_cast<std::size_t>(size));
+    cache_.length = size;
+}
+
+std::int64_t Sequence::move_to(std::span<const std::int32_t> ids) {
+    GARAM_CHECK(!ids.empty(), "an empty sequence has no logits");
+    const auto parting = std::mismatch(ids_.begin(), ids_.end(), ids.begin(), ids.end()).first;
+    auto kept = static_cast<std::int64_t>(parting - ids_.begin());
+    const auto wanted = static_cast<std::int64_t>(ids.size());
+    if (kept == wanted && wanted == size() && logits_valid_) return kept;
+    kept = std::min(kept, wanted - 1);  // the last token is fed for its logits
+    rewind(kept);
+    extend(ids.subspan(static_cast<std::size_t>(kept)));
+    return kept;
+}
+
+}  // namespace garam

@@ -1,0 +1,45 @@
+// One growing text of a session: its ids and their keys and values. Going back is free, so texts
+// with the same beginning (turns of a chat, answers to one question) compute it once.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "garam/serve/session.h"
+
+namespace garam {
+
+class Sequence {
+  public:
+    // `room`: tokens that are expected; more make the cache grow, up to the session's context. The
+    // session must outlive the sequence.
+    explicit Sequence(Session& session, std::int64_t room = 0);
+
+    std::int64_t size() const { return static_cast<std::int64_t>(ids_.size()); }
+    const std::vector<std::int32_t>& ids() const { return ids_; }
+    // Logits [vocab] after the last id. Only after extend() or move_to(), not after rewind().
+    const std::vector<float>& logits() const;
+
+    // Appends ids (at least one), in chunks of kPrefillChunk. Throws Error when the context is
+    // full.
+    void extend(std::span<const std::int32_t> ids);
+    // Forgets all but the first `size` ids.
+    void rewind(std::int64_t size);
+    // Makes `ids` (at least one) the sequence, keeping what its beginning has in common with the
+    // present one. Returns how many tokens were kept. logits() is valid then.
+    std::int64_t move_to(std::span<const std::int32_t> ids);
+
+    Session& session() { return session_; }
+
+  private:
+    void grow(std::int64_t tokens);
+
+    Session& session_;
+    KvCache cache_;
+    std::vector<std::int32_t> ids_;
+    std::vector<float> logits_;
+    bool logits_valid_ = false;
+};
+
+}  // namespace garam

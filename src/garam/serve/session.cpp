@@ -1,0 +1,143 @@
+#include "garam/serve/session.h"
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+
+#include "garam/core/error.h"
+#include "garam/core/json.h"
+#include "garam/io/peft_adapter.h"
+
+namespace garam {
+namespace {
+
+// Address space for a counting run; nothing of it is ever touched.
+constexpr std::int64_t kDryCapacity = std::int64_t{1} << 42;
+
+// The last part of a path or repository name, letters and digits only, lower case: names of one
+// model are spelt in many ways ("HuggingFaceTB/SmolLM2-135M", "./smollm2_135m/").
+std::string bare_name(std::string text) {
+    while (text.ends_with('/'))
+        text.pop_back();
+    text = text.substr(text.rfind('/') + 1);
+    if (text.ends_with(".gguf")) text.resize(text.size() - 5);
+    std::string bare;
+    for (const char c : text) {
+        if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+            bare += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+    return bare;
+}
+
+void add_ids(const Json& value, const std::string& what, std::vector<std::int32_t>& ids) {
+    const auto add = [&](const Json& id) {
+        const std::int64_t number = id.integer(what);
+        if (number < 0 || number > INT32_MAX)
+            throw Error(what + " " + std::to_string(number) + " is no token id");
+        ids.push_back(static_cast<std::int32_t>(number));
+    };
+    if (value.is_null()) return;
+    if (!value.is_array()) return add(value);
+    for (const Json& id : value.array())
+        add(id);
+}
+
+}  // namespace
+
+std::unique_ptr<Device> open_device(const std::string& name) {
+    if (name == "auto" || name == "cpu") return make_cpu_device();
+    throw Error("device \"" + name + "\" is not in this build (supported: auto, cpu)");
+}
+
+DType choose_compute_dtype(const std::string& name, const DeviceProfile& profile) {
+    if (name == "auto") return profile.fast_bf16 ? DType::bf16 : DType::f32;
+    if (name == "f32") return DType::f32;
+    if (name == "bf16") return DType::bf16;
+    throw Error("dtype \"" + name + "\" is not supported (supported: auto, f32, bf16)");
+}
+
+Session::Session(const SessionOptions& options)
+    : options_(options),
+      files_(ModelFiles::open(options.model)),
+      tokenizer_(load_tokenizer(options.model)),
+      device_(open_device(options.device)),
+      dry_device_(make_dry_device(device_->profile())) {
+    std::optional<PeftAdapter> adapter;
+    if (!options_.adapter.empty()) adapter = read_peft_adapter(options_.adapter);
+
+    Decoder::Options decoder_options;
+    decoder_options.compute = choose_compute_dtype(options_.dtype, device_->profile());
+    if (adapter) decoder_options.lora = adapter->settings;
+    dry_decoder_ = std::make_unique<Decoder>(*dry_device_, files_, decoder_options);
+    check_vocabulary();
+    decoder_ = std::make_unique<Decoder>(*device_, files_, decoder_options);
+    if (adapter) {
+        decoder_->load_adapter(*adapter, options_.adapter.string());
+        warn_of_another_base(adapter->settings.base_model_name_or_path);
+    }
+    gather_eos_ids();
+
+    const std::int64_t chunk = std::min(kPrefillChunk, context());
+    reserve([&](Decoder& decoder, Stream& stream) {
+        KvCache cache = decoder.make_cache(context());
+        std::vector<float> logits;
+        for (const std::int64_t tokens : {chunk, std::int64_t{1}}) {
+            cache.length = context() - tokens;
+            decoder.decode(stream, cache,
+                           std::vector<std::int32_t>(static_cast<std::size_t>(tokens)), logits);
+        }
+    });
+}
+
+Session::~Session() = default;
+
+void Session::check_vocabulary() const {
+    const std::int64_t model = dry_decoder_->config().vocab_size;
+    if (tokenizer_->vocab_size() <= model) return;
+    throw Error(options_.model.string() + ": the tokenizer has " +
+                std::to_string(tokenizer_->vocab_size()) + " tokens, the model " +
+                std::to_string(model) + " embeddings: they do not belong together");
+}
+
+void Session::warn_of_another_base(const std::string& base) {
+    if (base.empty()) return;
+    const std::string wanted = bare_name(base);
+    std::vector<std::string> names = {files_.name(), options_.model.string()};
+    std::error_code error;
+    names.push_back(std::filesystem::weakly_canonical(options_.model, error).string());
+    for (const std::string& name : names) {
+        if (bare_name(name) == wanted) return;
+    }
+    warnings_.push_back(
+        options_.adapter.string() + " was made for the base \"" + base + "\"; this model is " +
+        (files_.name().empty() ? options_.model.string() : "\"" + files_.name() + "\"") +
+        ". Shapes and names agree; whether the weights do is not known.");
+}
+
+void Session::gather_eos_ids() {
+    eos_ids_ = decoder_->config().eos_ids;
+    if (tokenizer_->eos_id()) eos_ids_.push_back(*tokenizer_->eos_id());
+    const std::filesystem::path file = options_.model / "generation_config.json";
+    if (!files_.is_gguf() && std::filesystem::exists(file)) {
+        const Json config = Json::parse_file(file);
+        if (const Json* ids = config.find("eos_token_id"); ids != nullptr)
+            add_ids(*ids, file.string() + ": eos_token_id", eos_ids_);
+    }
+    std::sort(eos_ids_.begin(), eos_ids_.end());
+    eos_ids_.erase(std::unique(eos_ids_.begin(), eos_ids_.end()), eos_ids_.end());
+}
+
+void Session::reserve(const std::function<void(Decoder& decoder, Stream& stream)>& calls) {
+    Arena dry_arena(*dry_device_, kDryCapacity);
+    Meter dry_meter;
+    Stream dry_stream(*dry_device_, dry_arena, dry_meter);
+    calls(*dry_decoder_, dry_stream);
+    if (arena_ != nullptr && dry_arena.peak() <= arena_->capacity()) return;
+    GARAM_CHECK(arena_ == nullptr || arena_->used() == 0, "step memory replaced while in use");
+    stream_.reset();
+    arena_.reset();
+    arena_ = std::make_unique<Arena>(*device_, dry_arena.peak());
+    stream_ = std::make_unique<Stream>(*device_, *arena_, meter_);
+}
+
+}  // namespace garam
