@@ -127,6 +127,7 @@ MutationResult try_mutations(const std::string& content, const std::filesystem::
             for (std::uint64_t changes = 1 + random.below(3); changes > 0; --changes)
                 mutate_once(bytes, random);
         }
+        std::filesystem::remove(path);  // rewriting in place makes ext4 sync each time
         std::ofstream(path, std::ios::binary) << bytes;
         const std::size_t peak = peak_allocation_of([&] {
             try {

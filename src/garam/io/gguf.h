@@ -1,9 +1,11 @@
 // GGUF files (version 2 and 3, little-endian; specification: ggml/docs/gguf.md): keys and tensors,
 // memory-mapped.
 //
-// Keys are given as Json values: integers, floats, bools and strings as such, arrays as arrays.
-// Every length is checked against the file's size before anything is allocated; strings must be
-// UTF-8 where they become names. Throws Error naming the file and the key or tensor.
+// Keys are given as Json values: integers (beyond int64: doubles), floats, bools and strings as
+// such, arrays as arrays. Strings that become names are UTF-8; string values are taken as they are.
+// Every length and count is checked against the file's size before anything is allocated; names are
+// unique; tensors lie inside the file at multiples of general.alignment without overlap. Throws
+// Error naming the file and the key or tensor.
 #pragma once
 
 #include <filesystem>
@@ -26,8 +28,8 @@ class GgufFile {
     // nullptr when absent.
     virtual const Json* find(std::string_view key) const = 0;
     virtual const Json::Object& keys() const = 0;
-    // Under GGUF's own names, shapes outermost first. Tensors of a block type that is not supported
-    // are refused, naming the type and those that are.
+    // Under GGUF's own names, shapes outermost first, in the file's order. Tensors of a block type
+    // that is not supported are refused, naming the type and those that are.
     virtual const std::vector<StoredTensor>& tensors() const = 0;
 };
 
