@@ -1,9 +1,16 @@
-// The files of a model, seen alike whether they are a Hugging Face folder (config.json and
-// safetensors, sharded or not) or a GGUF file: Hugging Face's config keys, tensor names and memory
-// layout.
+// The files of a model, seen alike whether they are a Hugging Face folder (config.json and safetensors,
+// sharded or not) or a GGUF file: Hugging Face's config keys, tensor names and memory layout.
 //
-// Files are memory-mapped; nothing is read before it is asked for. All sizes, offsets and shapes
-// are checked against the file when it is opened. Throws Error naming file and tensor.
+// Files are memory-mapped; nothing is read before it is asked for. All sizes, offsets and shapes are
+// checked against the file when it is opened. Throws Error naming file and tensor.
+//
+// From a GGUF (architecture `llama`) the config has what Transformers' LlamaConfig has: model_type,
+// architectures, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
+// num_key_value_heads, head_dim, vocab_size, max_position_embeddings, rms_norm_eps, rope_theta,
+// rope_scaling, hidden_act, attention_bias, mlp_bias, tie_word_embeddings, bos_/eos_/pad_token_id.
+// A `rope_freqs.weight` tensor (the only trace of llama3 scaling there) becomes
+//   "rope_scaling": {"rope_type": "garam_divisors", "garam_rope_divisors": [head_dim / 2 numbers]}
+// : each inverse frequency is divided by its number. It is not among tensors().
 #pragma once
 
 #include <filesystem>
@@ -29,8 +36,7 @@ class ModelFiles {
 
     const std::filesystem::path& path() const;
     bool is_gguf() const;
-    // config.json, or for a GGUF what its keys say in config.json's words (model_type "llama", …; a
-    // `rope_freqs.weight` tensor appears as "garam_rope_divisors": [..] in "rope_scaling").
+    // config.json, or for a GGUF what its keys say in config.json's words.
     const Json& config() const;
     // Hugging Face's repository name if the files tell it (config's _name_or_path), else empty.
     std::string name() const;
