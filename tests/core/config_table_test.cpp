@@ -35,7 +35,7 @@ ConfigTable table_of(Settings& s) {
                     "The schedule.")
         .refused = {{"polynomial", "use linear"}};
     table.add("train.targets", &s.targets, "Targets.");
-    table.add("train.bf16", &s.bf16, "bf16.").null_name = "auto";
+    table.add("train.bf16", &s.bf16, "bf16.").call_null("auto");
     table.add("train.limit", &s.limit, "Limit.", at_least(1));
     table.add("train.ratio", &s.ratio, "Ratio.", between(0, 1));
     table.add("train.note", &s.note, "Note.");
@@ -80,6 +80,7 @@ TEST(ConfigTable, ReadsEveryType) {
     EXPECT_EQ(s.note, "");
     EXPECT_EQ(table.find("train.limit")->source, "command line");
     EXPECT_EQ(table.find("train.limit")->default_text, "null");
+    EXPECT_EQ(table.find("train.bf16")->default_text, "auto");
 }
 
 TEST(ConfigTable, ReadsLists) {

@@ -275,6 +275,11 @@ std::string ConfigTable::Entry::value_text() const {
         target);
 }
 
+void ConfigTable::Entry::call_null(std::string name) {
+    null_name = std::move(name);
+    default_text = value_text();
+}
+
 ConfigTable::Entry& ConfigTable::add(std::string key, Target target, std::string meaning,
                                      Range range) {
     GARAM_CHECK(find(key) == nullptr, "the key " + key + " is added twice");

@@ -69,11 +69,13 @@ class ConfigTable {
         std::vector<std::string> choices;                          // strings only; empty: any text
         std::vector<std::pair<std::string, std::string>> refused;  // value, what to do instead
         std::string null_name = "null";  // optionals: how the absent value is written
-        std::string default_text;
-        std::string source;  // where the value was set; empty while it is the default
+        std::string default_text;        // the value when it was added, as YAML
+        std::string source;              // where the value was set; empty while it is the default
 
         std::string type() const;        // "int >= 1", "float in [0, 1)", "one of: linear, cosine"
         std::string value_text() const;  // the value now, as YAML
+        // Another word for the absent value ("auto"); right after add().
+        void call_null(std::string name);
     };
 
     // Entries of one section stay together; a key is added once.

@@ -1,0 +1,221 @@
+#include "garam/app/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <new>
+#include <system_error>
+
+#include "garam/app/standard_output.h"
+#include "garam/core/error.h"
+
+namespace garam {
+
+namespace {
+
+constexpr int kUserError = 2;
+constexpr int kOutputClosed = 128 + 13;  // as a shell reports a tool that SIGPIPE ended
+
+constexpr const char* kExamples = R"(Examples:
+  garam config                            every key of a config: type, default, meaning
+  garam config spam.yaml lora.r=16        the same with the values of a config
+  garam COMMAND --help                    what a command takes
+
+Settings are written as key=value and override the config file. Paths are taken from the
+current directory.)";
+
+// A subcommand with what CLI11 puts its values into, before they are read by their tables.
+struct Declared {
+    Command* command = nullptr;
+    Arguments arguments;
+    CLI::App* app = nullptr;
+    std::vector<std::vector<std::string>> option_texts;
+    std::vector<std::string> single_positionals;
+    std::vector<std::vector<std::string>> open_positionals;
+};
+
+bool is_flag(const ConfigTable::Entry& entry) {
+    return std::holds_alternative<bool*>(entry.target);
+}
+
+bool is_list(const ConfigTable::Entry& entry) {
+    return std::holds_alternative<std::vector<std::string>*>(entry.target);
+}
+
+std::unique_ptr<Declared> declare(CLI::App& app, Command& command) {
+    auto declared = std::make_unique<Declared>();
+    declared->command = &command;
+    command.declare(declared->arguments);
+    declared->app = app.add_subcommand(command.name(), command.summary());
+    declared->app->footer(command.details());
+    // What is left over is refused here, with the nearest option.
+    declared->app->allow_extras();
+
+    const auto& options = declared->arguments.options().entries();
+    declared->option_texts.resize(options.size());
+    for (std::size_t i = 0; i < options.size(); ++i) {
+        const ConfigTable::Entry& entry = options[i];
+        if (is_flag(entry)) {
+            declared->app->add_flag(entry.key, declared->option_texts[i], entry.meaning);
+            continue;
+        }
+        CLI::Option* option =
+            declared->app->add_option(entry.key, declared->option_texts[i], entry.meaning);
+        option->type_name(entry.type());
+        // One value after each mention; what follows is the next argument.
+        option->expected(1)->allow_extra_args(false);
+        if (is_list(entry)) {
+            option->take_all();
+        } else {
+            option->take_last();
+        }
+        const bool says_something = entry.default_text != "\"\"" && entry.default_text != "[]";
+        if (says_something) option->default_str(entry.default_text);
+    }
+    const auto& positionals = declared->arguments.positionals();
+    declared->single_positionals.resize(positionals.size());
+    declared->open_positionals.resize(positionals.size());
+    for (std::size_t i = 0; i < positionals.size(); ++i) {
+        const Arguments::Positional& positional = positionals[i];
+        CLI::Option* option =
+            positional.many != nullptr
+                ? declared->app->add_option(positional.name, declared->open_positionals[i],
+                                            positional.meaning)
+                : declared->app->add_option(positional.name, declared->single_positionals[i],
+                                            positional.meaning);
+        option->type_name(" ");
+        if (positional.required) option->required();
+    }
+    return declared;
+}
+
+void refuse_leftovers(const Declared& declared) {
+    const std::vector<std::string> rest = declared.app->remaining();
+    if (rest.empty()) return;
+    std::string given = rest.front();
+    const std::string name = declared.command->name();
+    if (given.rfind("-", 0) != 0)
+        throw Error("garam " + name + ": '" + given + "' is one argument too many");
+    const auto dashes = given.find_first_not_of('-');
+    if (dashes != std::string::npos && is_override(given.substr(dashes)))
+        throw Error("unknown option " + given + ": settings are written without dashes, " +
+                    given.substr(dashes));
+    std::vector<std::string> known = {"--help"};
+    for (const auto& entry : const_cast<Declared&>(declared).arguments.options().entries())
+        known.push_back(entry.key);
+    const std::string near = nearest(given, known);
+    throw Error("unknown option " + given + ": " +
+                (near.empty() ? "see garam " + name + " --help" : "did you mean " + near + "?"));
+}
+
+// Moves what CLI11 collected into the command's fields.
+void read_values(Declared& declared) {
+    ConfigTable& table = declared.arguments.options();
+    for (std::size_t i = 0; i < declared.option_texts.size(); ++i) {
+        const ConfigTable::Entry& entry = table.entries()[i];
+        if (declared.app->get_option(entry.key)->count() == 0) continue;
+        const std::vector<std::string>& texts = declared.option_texts[i];
+        if (is_list(entry)) {
+            table.set(entry.key, ConfigText{ConfigText::Kind::list, "", texts}, "command line");
+        } else {
+            table.set(entry.key, is_flag(entry) ? std::string("true") : texts.back(),
+                      "command line");
+        }
+    }
+    const auto& positionals = declared.arguments.positionals();
+    for (std::size_t i = 0; i < positionals.size(); ++i) {
+        if (declared.app->get_option(positionals[i].name)->count() == 0) continue;
+        if (positionals[i].many != nullptr) {
+            *positionals[i].many = declared.open_positionals[i];
+        } else {
+            *positionals[i].one = declared.single_positionals[i];
+        }
+    }
+}
+
+void refuse_unknown_command(const std::vector<std::unique_ptr<Command>>& commands,
+                            const std::string& given) {
+    std::vector<std::string> names;
+    for (const auto& command : commands)
+        names.push_back(command->name());
+    if (std::find(names.begin(), names.end(), given) != names.end()) return;
+    const std::string near = nearest(given, names);
+    throw Error("unknown command " + given + ": " +
+                (near.empty() ? "garam --help lists the commands" : "did you mean " + near + "?"));
+}
+
+int dispatch(const std::vector<std::unique_ptr<Command>>& commands, const Invocation& invocation) {
+    CLI::App app{"garam fine-tunes and runs transformer models.", "garam"};
+    app.set_version_flag("--version", "garam " GARAM_VERSION);
+    app.footer(kExamples);
+    std::vector<std::unique_ptr<Declared>> declared;
+    for (const auto& command : commands)
+        declared.push_back(declare(app, *command));
+
+    if (invocation.arguments.empty()) {
+        std::fputs(app.help().c_str(), stderr);
+        return kUserError;
+    }
+    if (invocation.arguments[0].rfind("-", 0) != 0)
+        refuse_unknown_command(commands, invocation.arguments[0]);
+    try {
+        // CLI11 takes the arguments from the back.
+        std::vector<std::string> reversed(invocation.arguments.rbegin(),
+                                          invocation.arguments.rend());
+        app.parse(reversed);
+    } catch (const CLI::CallForHelp&) {
+        const std::vector<CLI::App*> chosen = app.get_subcommands();
+        print(chosen.empty() ? app.help() : chosen.front()->help("garam"));
+        return 0;
+    } catch (const CLI::CallForVersion&) {
+        print(std::string("garam ") + GARAM_VERSION + "\n");
+        return 0;
+    } catch (const CLI::ParseError& error) {
+        throw Error(std::string(error.what()) + " (garam --help, garam COMMAND --help)");
+    }
+    for (const auto& candidate : declared) {
+        if (!candidate->app->parsed()) continue;
+        refuse_leftovers(*candidate);
+        read_values(*candidate);
+        if (candidate->command->computes()) invocation.before_computing();
+        return candidate->command->run();
+    }
+    throw Error("no command is given: garam --help lists them");
+}
+
+int fail(const std::string& message) {
+    std::fputs(("garam: error: " + one_line(message) + "\n").c_str(), stderr);
+    return kUserError;
+}
+
+}  // namespace
+
+std::string one_line(const std::string& message) {
+    std::string line;
+    for (const char c : message) {
+        if (c == '\n') {
+            line += ' ';
+        } else {
+            line += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+        }
+    }
+    return line;
+}
+
+int run_command_line(const std::vector<std::unique_ptr<Command>>& commands,
+                     const Invocation& invocation) {
+    try {
+        const int status = dispatch(commands, invocation);
+        flush_output();
+        return status;
+    } catch (const OutputClosed&) {
+        return kOutputClosed;
+    } catch (const Error& error) {
+        return fail(error.what());
+    } catch (const std::bad_alloc&) {
+        return fail("out of memory: use a smaller batch, train.max_length or model");
+    } catch (const std::system_error& error) {
+        return fail(error.what());
+    }
+}
+
+}  // namespace garam

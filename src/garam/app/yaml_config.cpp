@@ -1,0 +1,134 @@
+#include "garam/app/yaml_config.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "garam/core/error.h"
+
+namespace garam {
+
+namespace {
+
+constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxValues = 10'000;
+constexpr int kMaxDepth = 32;
+
+class Flattener {
+  public:
+    explicit Flattener(const std::string& name) : name_(name) {}
+
+    void add_map(const YAML::Node& map, const std::string& prefix, int depth) {
+        if (depth > kMaxDepth) fail(map.Mark(), "maps are nested too deeply");
+        for (const auto& pair : map) {
+            const YAML::Mark mark = pair.first.Mark();
+            if (!pair.first.IsScalar()) fail(mark, "a key must be a plain name");
+            const std::string& name = pair.first.Scalar();
+            if (name == "<<") fail(mark, "merge keys (<<) are not supported: write the keys out");
+            if (name.empty()) fail(mark, "a key is empty");
+            add(prefix + name, pair.second, mark, depth);
+        }
+    }
+
+    std::vector<ConfigLine> lines() && { return std::move(lines_); }
+
+  private:
+    void add(const std::string& key, const YAML::Node& node, const YAML::Mark& mark, int depth) {
+        if (node.IsMap() && node.size() > 0) {
+            note(key, mark);
+            add_map(node, key + ".", depth + 1);
+            return;
+        }
+        ConfigText value;
+        if (node.IsNull() || node.IsMap()) {
+            value.kind = ConfigText::Kind::null;
+        } else if (node.IsScalar()) {
+            value.kind = quoted(node, mark) ? ConfigText::Kind::quoted : ConfigText::Kind::plain;
+            value.text = node.Scalar();
+        } else {
+            value.kind = ConfigText::Kind::list;
+            for (const YAML::Node& item : node) {
+                if (!item.IsScalar()) fail(mark, key + ": a list may hold single values only");
+                quoted(item, mark);  // refuses tags
+                value.items.push_back(item.Scalar());
+                count(mark);
+            }
+        }
+        note(key, mark);
+        count(mark);
+        lines_.push_back({key, std::move(value), place(mark)});
+    }
+
+    // Plain scalars carry the tag "?", quoted ones and blocks "!".
+    bool quoted(const YAML::Node& node, const YAML::Mark& mark) const {
+        const std::string& tag = node.Tag();
+        if (tag == "?" || tag.empty()) return false;
+        if (tag == "!" || tag == "tag:yaml.org,2002:str") return true;
+        fail(mark, "the tag " + tag + " is not supported: write the value alone");
+    }
+
+    void note(const std::string& key, const YAML::Mark& mark) {
+        const auto [seen, is_new] = first_line_.emplace(key, mark.line + 1);
+        if (!is_new)
+            fail(mark, "the key " + key + " is there twice, first in line " +
+                           std::to_string(seen->second));
+    }
+
+    void count(const YAML::Mark& mark) {
+        if (++values_ > kMaxValues) fail(mark, "too many values for a config");
+    }
+
+    std::string place(const YAML::Mark& mark) const {
+        return mark.is_null() ? name_ : name_ + ":" + std::to_string(mark.line + 1);
+    }
+
+    [[noreturn]] void fail(const YAML::Mark& mark, const std::string& what) const {
+        throw Error(place(mark) + ": " + what);
+    }
+
+    std::string name_;
+    std::map<std::string, int> first_line_;
+    std::size_t values_ = 0;
+    std::vector<ConfigLine> lines_;
+};
+
+}  // namespace
+
+std::vector<ConfigLine> parse_yaml_config(const std::string& text, const std::string& name) {
+    try {
+        const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+        if (documents.size() > 1) throw Error(name + ": holds several documents, one is allowed");
+        if (documents.empty() || documents[0].IsNull()) return {};
+        if (!documents[0].IsMap())
+            throw Error(name + ": a config is a map of keys (key: value), see `garam config`");
+        Flattener flattener(name);
+        flattener.add_map(documents[0], "", 0);
+        return std::move(flattener).lines();
+    } catch (const YAML::Exception& error) {
+        const std::string place =
+            error.mark.is_null() ? name : name + ":" + std::to_string(error.mark.line + 1);
+        throw Error(place + ": not valid YAML: " + error.msg);
+    }
+}
+
+std::vector<ConfigLine> read_yaml_config(const std::filesystem::path& path) {
+    if (std::filesystem::is_directory(path))
+        throw Error(path.string() + ": is a folder, a config is a YAML file");
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw Error(path.string() + ": cannot read the config: " + std::strerror(errno));
+    std::string text(kMaxBytes + 1, '\0');
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (file.bad())
+        throw Error(path.string() + ": cannot read the config: " + std::strerror(errno));
+    text.resize(static_cast<std::size_t>(file.gcount()));
+    if (text.size() > kMaxBytes)
+        throw Error(path.string() + ": is larger than 1 MiB: this is no config file");
+    if (text.find('\0') != std::string::npos)
+        throw Error(path.string() + ": is a binary file, a config is a YAML file");
+    return parse_yaml_config(text, path.string());
+}
+
+}  // namespace garam

@@ -1,0 +1,183 @@
+#include "garam/train/foreign_keys.h"
+
+namespace garam {
+
+namespace {
+
+struct ForeignKey {
+    const char* name;
+    const char* advice;
+};
+
+constexpr const char* kNoQuantisedBase =
+    "the base is used as stored: give a GGUF file (Q8_0, Q4_0, Q4_1) for a smaller one";
+constexpr const char* kOneProcess = "a run is one process on one device; remove it";
+constexpr const char* kNoHub = "files stay on this machine; upload the folder with `hf upload`";
+constexpr const char* kNoCompile = "nothing is compiled at run time; remove it";
+constexpr const char* kNoLoader = "the data loader needs no settings; remove it";
+constexpr const char* kPlainLora = "only plain and rank-stabilised LoRA are; remove it";
+constexpr const char* kOneRank = "all modules share lora.r and lora.lora_alpha; remove it";
+constexpr const char* kBySteps =
+    "it is counted in steps: use train.logging_steps, train.eval_steps (with data.validation) and "
+    "train.save_steps";
+
+constexpr ForeignKey kForeignKeys[] = {
+    // Precision and quantisation.
+    {"fp16", "use train.bf16 (auto, true or false)"},
+    {"tf32", "use train.bf16 (auto, true or false)"},
+    {"half_precision_backend", "use train.bf16 (auto, true or false)"},
+    {"bf16_full_eval", "evaluation computes as training does (train.bf16); remove it"},
+    {"fp16_full_eval", "evaluation computes as training does (train.bf16); remove it"},
+    {"torch_dtype", "use train.bf16 (auto, true or false)"},
+    {"dtype", "use train.bf16 (auto, true or false)"},
+    {"load_in_4bit", kNoQuantisedBase},
+    {"load_in_8bit", kNoQuantisedBase},
+    {"bnb_4bit_quant_type", kNoQuantisedBase},
+    {"bnb_4bit_compute_dtype", kNoQuantisedBase},
+    {"use_bnb_nested_quant", kNoQuantisedBase},
+    {"quantization_config", kNoQuantisedBase},
+    {"loftq_config", kNoQuantisedBase},
+    // Several processes and devices.
+    {"deepspeed", kOneProcess},
+    {"fsdp", kOneProcess},
+    {"fsdp_config", kOneProcess},
+    {"accelerator_config", kOneProcess},
+    {"parallelism_config", kOneProcess},
+    {"local_rank", kOneProcess},
+    {"ddp_backend", kOneProcess},
+    {"ddp_timeout", kOneProcess},
+    {"ddp_find_unused_parameters", kOneProcess},
+    {"ddp_bucket_cap_mb", kOneProcess},
+    {"average_tokens_across_devices", kOneProcess},
+    {"use_cpu", "use device=cpu"},
+    {"no_cuda", "use device=cpu"},
+    {"device_map", "use device (auto or cpu)"},
+    // Hub and trackers.
+    {"push_to_hub", kNoHub},
+    {"hub_model_id", kNoHub},
+    {"hub_token", kNoHub},
+    {"hub_strategy", kNoHub},
+    {"hub_private_repo", kNoHub},
+    {"hub_revision", kNoHub},
+    {"run_name", "a run is named by train.output_dir; remove it"},
+    {"project", "trackers are not connected: use train.report_to=tensorboard"},
+    {"wandb_project", "trackers are not connected: use train.report_to=tensorboard"},
+    {"logging_dir", "events lie in train.output_dir; remove it"},
+    {"disable_tqdm", "plain lines come by themselves when the output is not a terminal; remove it"},
+    {"log_level", "remove it"},
+    {"trust_remote_code", "no code of a model is ever run; remove it"},
+    // Speed.
+    {"torch_compile", kNoCompile},
+    {"torch_compile_backend", kNoCompile},
+    {"torch_compile_mode", kNoCompile},
+    {"use_liger_kernel", "the loss is chunked always; remove it"},
+    {"attn_implementation", "attention always uses linear memory; remove it"},
+    {"auto_find_batch_size", "`garam plan` says what fits before anything runs; remove it"},
+    {"gradient_checkpointing_kwargs", "train.gradient_checkpointing has no options; remove it"},
+    {"activation_checkpointing", "use train.gradient_checkpointing"},
+    {"activation_offloading", "use train.gradient_checkpointing"},
+    {"torch_empty_cache_steps", "memory is taken once, at the start; remove it"},
+    {"dataloader_num_workers", kNoLoader},
+    {"dataloader_pin_memory", kNoLoader},
+    {"dataloader_prefetch_factor", kNoLoader},
+    {"dataloader_persistent_workers", kNoLoader},
+    {"dataset_num_proc", kNoLoader},
+    {"remove_unused_columns", "columns that are not named are ignored; remove it"},
+    {"dataloader_drop_last", "the last, smaller batch of an epoch always counts; remove it"},
+    {"use_cache", "remove it"},
+    // Regularisation and loss.
+    {"neftune_noise_alpha", "use lora.lora_dropout against overfitting"},
+    {"label_smoothing_factor", "the loss is the plain cross-entropy; remove it"},
+    {"loss_type", "the loss is the plain cross-entropy, in chunks; remove it"},
+    {"optim_args", "use train.adam_beta1, train.adam_beta2 and train.adam_epsilon"},
+    {"optim_target_modules", "use lora.target_modules"},
+    {"lr_scheduler_kwargs", "schedules have no options; remove it"},
+    // Batches.
+    {"group_by_length", "use train.packing=true, which leaves no padding"},
+    {"train_sampling_strategy", "use data.shuffle, and train.packing against padding"},
+    {"length_column_name", "use train.packing=true, which leaves no padding"},
+    {"padding_free", "padding is never computed; remove it"},
+    {"pad_to_multiple_of", "padding is never computed; remove it"},
+    {"pad_token", "padding is masked by position and needs no token; remove it"},
+    {"packing_strategy", "packing is by best fit and never splits a sample; remove it"},
+    {"eval_packing", "train.packing counts for both; remove it"},
+    // Strategies and best model.
+    {"eval_strategy", kBySteps},
+    {"evaluation_strategy", kBySteps},
+    {"save_strategy", kBySteps},
+    {"logging_strategy", kBySteps},
+    {"logging_first_step", "use train.logging_steps=1"},
+    {"eval_on_start", "use `garam eval` before training"},
+    {"eval_delay", "use train.eval_steps"},
+    {"eval_accumulation_steps", "evaluation keeps no logits; remove it"},
+    {"metric_for_best_model", "the best model is that of the lowest eval_loss; remove it"},
+    {"greater_is_better", "the best model is that of the lowest eval_loss; remove it"},
+    {"save_only_model", "checkpoints are always complete, so that a run can go on; remove it"},
+    {"save_safetensors", "safetensors are always written; remove it"},
+    {"data_seed", "use train.seed"},
+    {"full_determinism", "a run always gives the same bits for any number of threads; remove it"},
+    {"ignore_data_skip", "a resumed run goes on where it stopped; remove it"},
+    {"do_train", "use `garam train`"},
+    {"do_eval", "use data.validation, or `garam eval`"},
+    {"do_predict", "use `garam generate`"},
+    {"overwrite_output_dir", "name a new train.output_dir"},
+    // LoRA's variants.
+    {"use_dora", kPlainLora},
+    {"use_qalora", kPlainLora},
+    {"lora_bias", kPlainLora},
+    {"eva_config", kPlainLora},
+    {"corda_config", kPlainLora},
+    {"megatron_config", kPlainLora},
+    {"layer_replication", kPlainLora},
+    {"target_parameters", kPlainLora},
+    {"trainable_token_indices", kPlainLora},
+    {"rank_pattern", kOneRank},
+    {"alpha_pattern", kOneRank},
+    {"modules_to_save",
+     "only adapters are trained beside a frozen base, or all with "
+     "train.method=full"},
+    {"exclude_modules", "list the wanted modules in lora.target_modules"},
+    {"layers_to_transform", "name full module paths in lora.target_modules"},
+    {"layers_pattern", "name full module paths in lora.target_modules"},
+    {"fan_in_fan_out", "the model's layout is known from its files; remove it"},
+    {"bias", "biases stay frozen (PEFT's none); remove it"},
+    {"task_type", "causal language models are trained; remove it"},
+    {"peft_type", "adapters are LoRA's; remove it"},
+    {"inference_mode", "remove it"},
+    // Other names for what is here.
+    {"model_name_or_path", "the key is model"},
+    {"base_model", "the key is model"},
+    {"use_peft", "use train.method (lora or full)"},
+    {"finetuning_type", "use train.method (lora or full)"},
+    {"lora_r", "the key is lora.r"},
+    {"lora_rank", "the key is lora.r"},
+    {"lora_target", "the key is lora.target_modules"},
+    {"lora_target_modules", "the key is lora.target_modules"},
+    {"max_seq_length", "the key is train.max_length"},
+    {"cutoff_len", "the key is train.max_length"},
+    {"sequence_len", "the key is train.max_length"},
+    {"sample_packing", "the key is train.packing"},
+    {"micro_batch_size", "the key is train.per_device_train_batch_size"},
+    {"train_on_inputs", "use train.assistant_only_loss and train.completion_only_loss"},
+    {"num_epochs", "the key is train.num_train_epochs"},
+    {"epochs", "the key is train.num_train_epochs"},
+    {"lr", "the key is train.learning_rate"},
+    {"batch_size", "the key is train.per_device_train_batch_size"},
+    {"optimizer", "the key is train.optim"},
+    {"lr_scheduler", "the key is train.lr_scheduler_type"},
+    {"dataset_name", "the keys are data.train and data.validation, each a file"},
+    {"train_file", "the key is data.train"},
+    {"validation_file", "the key is data.validation"},
+    {"dataset_text_field", "the key is data.text_column"},
+    {"shuffle_dataset", "the key is data.shuffle"},
+    {"chat_template_path", "the chat template of the model's own files is used; remove it"},
+};
+
+}  // namespace
+
+void refuse_foreign_keys(ConfigTable& table) {
+    for (const ForeignKey& key : kForeignKeys)
+        table.refuse(key.name, key.advice);
+}
+
+}  // namespace garam

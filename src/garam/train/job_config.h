@@ -1,0 +1,39 @@
+// Everything that one `garam train` is told: the keys of a config file, with their table.
+//
+// Relative paths are taken from the current directory, as users of Transformers expect, not from
+// the folder of the config file.
+#pragma once
+
+#include <string>
+
+#include "garam/core/config_table.h"
+#include "garam/data/data_config.h"
+#include "garam/io/peft_adapter.h"
+#include "garam/train/train_config.h"
+
+namespace garam {
+
+struct JobConfig {
+    std::string model;            // folder of a Hugging Face model, or a GGUF file
+    std::string adapter;          // folder of an adapter to go on with; empty: a new one
+    std::string device = "auto";  // auto, cpu
+    int threads = 0;              // 0: all processors
+    DataConfig data;
+    // PEFT leaves target_modules to a table by model type, which has q_proj and v_proj for the
+    // Llama family. base_model_name_or_path is what the adapter will name as its base; empty: from
+    // the model.
+    LoraSettings lora;
+    std::string init_lora_weights = "true";
+    TrainConfig train;
+
+    JobConfig() { lora.target_modules = {"q_proj", "v_proj"}; }
+};
+
+// The table of all keys. It points into `config`, which must outlive it and stay where it is.
+ConfigTable describe(JobConfig& config);
+
+// What no single key can say: required keys and keys that contradict each other. Throws Error
+// naming the keys and what to change.
+void validate(const JobConfig& config);
+
+}  // namespace garam

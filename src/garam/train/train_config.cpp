@@ -1,0 +1,153 @@
+#include "garam/train/train_config.h"
+
+#include <cmath>
+
+namespace garam {
+
+namespace {
+
+constexpr double kMaxBatch = 1 << 20;    // samples; keeps products of counts within 63 bits
+constexpr double kMaxLength = 1 << 24;   // tokens
+constexpr double kMaxSteps = 1LL << 40;  // optimiser steps
+
+void describe_run(TrainConfig& c, ConfigTable& table) {
+    table.add_choice(
+        "train.method", c.method, {"lora", "full"},
+        "What is trained: LoRA adapters on a frozen base, or all weights of the model. "
+        "Transformers chooses this in code, so it has no key for it.");
+    table.add("train.output_dir", &c.output_dir,
+              "Run folder: resolved config, metrics, events, checkpoints, the adapter or model. "
+              "Relative paths are taken from the current directory.");
+    table.add("train.seed", &c.seed,
+              "Seed of adapter initialisation, dropout and the order of the data.", at_least(0));
+    table
+        .add("train.bf16", &c.bf16,
+             "Compute in bfloat16 (adapters, sums and optimiser stay in fp32). auto: where the "
+             "processor is fast at it, because elsewhere bf16 is slower than fp32; TRL has true.")
+        .call_null("auto");
+    table.add("train.max_length", &c.max_length,
+              "Longest sample in tokens; longer ones are cut. With packing, the length of a pack. "
+              "null (no cut) is not offered: the largest step must be known before the first.",
+              between(2, kMaxLength));
+    table.add_choice("train.truncation_mode", c.truncation_mode, {"keep_start", "keep_end"},
+                     "Which end of a sample longer than max_length is kept.");
+    table.add(
+        "train.packing", &c.packing,
+        "Fill each row of a batch with several samples, best fit. Samples never attend to each "
+        "other, so that the result is that of the same batch unpacked.");
+    table.add(
+        "train.assistant_only_loss", &c.assistant_only_loss,
+        "Rows of messages: train on the assistant's turns only. TRL has false, which trains on "
+        "the questions too; it needs marks in the chat template for true, garam does not.");
+    table.add("train.completion_only_loss", &c.completion_only_loss,
+              "Rows of prompt and completion: train on the completion only. null: true.");
+}
+
+void describe_steps(TrainConfig& c, ConfigTable& table) {
+    table.add("train.max_steps", &c.max_steps,
+              "Optimiser steps to train; -1: num_train_epochs decides.", between(-1, kMaxSteps));
+    table.add("train.num_train_epochs", &c.num_train_epochs,
+              "Passes over the training data; may be a fraction.", between(0, 1e6));
+    table.add("train.per_device_train_batch_size", &c.per_device_train_batch_size,
+              "Samples of one forward and backward pass.", between(1, kMaxBatch));
+    table.add(
+        "train.per_device_eval_batch_size", &c.per_device_eval_batch_size,
+        "Samples of one pass of evaluation. eval_loss is the mean over target tokens and does "
+        "not depend on it (Transformers' mean of batch means does).",
+        between(1, kMaxBatch));
+    table.add("train.gradient_accumulation_steps", &c.gradient_accumulation_steps,
+              "Passes of one optimiser step. The loss is normalised by the target tokens of all of "
+              "them: any split gives the same step.",
+              between(1, kMaxBatch));
+    table.add("train.gradient_checkpointing", &c.gradient_checkpointing,
+              "Keep only the inputs of each block and recompute the rest in the backward: less "
+              "memory, about a third more time, the same bits. false as in Transformers; TRL has "
+              "true, but host memory is seldom what is short.");
+}
+
+void describe_optimizer(TrainConfig& c, ConfigTable& table) {
+    table.add(
+        "train.learning_rate", &c.learning_rate,
+        "Peak learning rate. LoRA usually wants 1e-4 to 2e-4, ten times what full fine-tuning "
+        "wants.",
+        between(0, 1e3));
+    table.add("train.weight_decay", &c.weight_decay,
+              "Decoupled weight decay, on every adapter tensor, or on all matrices in full "
+              "fine-tuning.",
+              between(0, 1e3));
+    table.add("train.adam_beta1", &c.adam_beta1, "AdamW's beta1.", from_to_below(0, 1));
+    table.add("train.adam_beta2", &c.adam_beta2, "AdamW's beta2.", from_to_below(0, 1));
+    table.add("train.adam_epsilon", &c.adam_epsilon, "AdamW's epsilon.", between(0, 1));
+    table.add("train.max_grad_norm", &c.max_grad_norm,
+              "Gradients are scaled down to this norm when theirs is larger; 0: never.",
+              at_least(0));
+    table
+        .add_choice(
+            "train.optim", c.optim, {"adamw_torch", "adamw_torch_fused", "sgd"},
+            "The optimiser; states in fp32. adamw_torch and adamw_torch_fused (Transformers' "
+            "default on newer PyTorch) are the same one here.")
+        .refused = {{"adamw_8bit", "use adamw_torch"},
+                    {"adamw_bnb_8bit", "use adamw_torch"},
+                    {"paged_adamw_8bit", "use adamw_torch"},
+                    {"paged_adamw_32bit", "use adamw_torch"},
+                    {"adafactor", "use adamw_torch"}};
+    table.add_choice("train.lr_scheduler_type", c.lr_scheduler_type,
+                     {"linear", "cosine", "constant", "constant_with_warmup", "inverse_sqrt"},
+                     "How the learning rate goes on after the warm-up; constant has none.");
+    table.add("train.warmup_steps", &c.warmup_steps,
+              "Steps over which the learning rate rises from 0. A fraction of all steps goes into "
+              "warmup_ratio (Transformers 5 takes it here too).",
+              between(0, kMaxSteps));
+    table.add("train.warmup_ratio", &c.warmup_ratio,
+              "The same as a part of all steps, rounded up to a whole step.", between(0, 1));
+}
+
+void describe_events(TrainConfig& c, ConfigTable& table) {
+    table.add("train.logging_steps", &c.logging_steps, "Steps between lines of metrics.",
+              between(1, kMaxSteps));
+    table.add("train.eval_steps", &c.eval_steps,
+              "Steps between evaluations on data.validation, which also come at the end; 0: only "
+              "there. null: as save_steps (Transformers takes logging_steps, and evaluates at all "
+              "only with eval_strategy).",
+              between(0, kMaxSteps));
+    table.add("train.save_steps", &c.save_steps,
+              "Steps between checkpoints; 0: only what stands at the end.", between(0, kMaxSteps));
+    table.add("train.save_total_limit", &c.save_total_limit,
+              "Newest checkpoints that are kept, the best one beside them; null: all.",
+              between(1, kMaxSteps));
+    table.add("train.load_best_model_at_end", &c.load_best_model_at_end,
+              "The result is the state of the lowest eval_loss, not the last one.");
+    table.add(
+        "train.early_stopping_patience", &c.early_stopping_patience,
+        "Stop after this many evaluations in a row without a lower eval_loss; null: never. The "
+        "argument of Transformers' EarlyStoppingCallback.",
+        between(1, kMaxSteps));
+    table.add("train.resume_from_checkpoint", &c.resume_from_checkpoint,
+              "false: start anew; true: go on from the newest checkpoint in output_dir; or the "
+              "folder of a checkpoint.");
+    table
+        .add_choice("train.report_to", c.report_to, {"none", "tensorboard"},
+                    "tensorboard: write event files beside metrics.jsonl, which is always written. "
+                    "Transformers has none, since its trackers cost an import or a log-in; a file "
+                    "costs nothing.")
+        .refused = {{"wandb", "use tensorboard, or read metrics.jsonl"},
+                    {"mlflow", "use tensorboard, or read metrics.jsonl"},
+                    {"trackio", "use tensorboard, or read metrics.jsonl"},
+                    {"all", "use tensorboard"}};
+}
+
+}  // namespace
+
+std::int64_t TrainConfig::resolved_warmup_steps(std::int64_t total_steps) const {
+    if (warmup_steps > 0) return warmup_steps;
+    return static_cast<std::int64_t>(std::ceil(static_cast<double>(total_steps) * warmup_ratio));
+}
+
+void describe(TrainConfig& config, ConfigTable& table) {
+    describe_run(config, table);
+    describe_steps(config, table);
+    describe_optimizer(config, table);
+    describe_events(config, table);
+}
+
+}  // namespace garam

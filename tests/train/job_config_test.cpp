@@ -1,0 +1,254 @@
+#include "garam/train/job_config.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "garam/core/error.h"
+
+namespace garam {
+namespace {
+
+// A config that validates.
+JobConfig complete() {
+    JobConfig job;
+    job.model = "model";
+    job.data.train = "train.jsonl";
+    return job;
+}
+
+std::string refusal(const std::function<void(JobConfig&)>& change) {
+    JobConfig job = complete();
+    change(job);
+    try {
+        validate(job);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "";
+}
+
+std::string refusal_of(const std::string& argument) {
+    JobConfig job;
+    ConfigTable table = describe(job);
+    try {
+        table.set_override(argument);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "";
+}
+
+TEST(JobConfig, DefaultsAreThoseOfTransformersPeftAndTrl) {
+    JobConfig job;
+    const ConfigTable table = describe(job);
+    const auto is = [&](const char* key, const char* text) {
+        ASSERT_NE(table.find(key), nullptr) << key;
+        EXPECT_EQ(table.find(key)->default_text, text) << key;
+    };
+    // PEFT 0.21 LoraConfig.
+    is("lora.r", "8");
+    is("lora.lora_alpha", "8.0");
+    is("lora.lora_dropout", "0.0");
+    is("lora.use_rslora", "false");
+    is("lora.init_lora_weights", "true");
+    is("lora.target_modules", "[q_proj, v_proj]");
+    // Transformers 5.24 TrainingArguments, TRL 1.16 SFTConfig.
+    is("train.output_dir", "trainer_output");
+    is("train.seed", "42");
+    is("train.max_length", "1024");
+    is("train.truncation_mode", "keep_start");
+    is("train.packing", "false");
+    is("train.completion_only_loss", "null");
+    is("train.max_steps", "-1");
+    is("train.num_train_epochs", "3.0");
+    is("train.per_device_train_batch_size", "8");
+    is("train.per_device_eval_batch_size", "8");
+    is("train.gradient_accumulation_steps", "1");
+    is("train.learning_rate", "2.0e-05");
+    is("train.weight_decay", "0.0");
+    is("train.adam_beta1", "0.9");
+    is("train.adam_beta2", "0.999");
+    is("train.adam_epsilon", "1.0e-08");
+    is("train.max_grad_norm", "1.0");
+    is("train.lr_scheduler_type", "linear");
+    is("train.warmup_steps", "0");
+    is("train.logging_steps", "10");
+    is("train.save_steps", "500");
+    is("train.save_total_limit", "null");
+    is("train.load_best_model_at_end", "false");
+}
+
+TEST(JobConfig, DeviationsFromTheirDefaultsAreExplained) {
+    JobConfig job;
+    const ConfigTable table = describe(job);
+    for (const char* key :
+         {"train.bf16", "train.assistant_only_loss", "train.gradient_checkpointing",
+          "train.eval_steps", "train.report_to", "train.optim", "train.max_length"}) {
+        const std::string& meaning = table.find(key)->meaning;
+        EXPECT_TRUE(meaning.find("TRL") != std::string::npos ||
+                    meaning.find("Transformers") != std::string::npos ||
+                    meaning.find("null (no cut)") != std::string::npos)
+            << key;
+    }
+}
+
+TEST(JobConfig, EveryKeyTellsTypeAndMeaning) {
+    JobConfig job;
+    const ConfigTable table = describe(job);
+    EXPECT_GT(table.entries().size(), 45u);
+    for (const auto& entry : table.entries()) {
+        EXPECT_FALSE(entry.type().empty()) << entry.key;
+        ASSERT_FALSE(entry.meaning.empty()) << entry.key;
+        EXPECT_EQ(entry.meaning.back(), '.') << entry.key;
+    }
+}
+
+TEST(JobConfig, RefusesKeysOfOtherToolsByName) {
+    for (const char* key :
+         {"train.fp16", "load_in_4bit", "train.deepspeed", "train.fsdp",
+          "train.neftune_noise_alpha", "train.label_smoothing_factor", "train.group_by_length",
+          "lora.use_dora", "lora.rank_pattern", "lora.modules_to_save", "train.push_to_hub",
+          "train.hub_model_id", "train.torch_compile", "train.dataloader_num_workers",
+          "train.optim_args", "train.eval_strategy", "lora.task_type", "train.max_seq_length",
+          "base_model"}) {
+        EXPECT_EQ(refusal_of(std::string(key) + "=1")
+                      .find("command line: " + std::string(key) + " is not supported: "),
+                  0u)
+            << key;
+    }
+    EXPECT_NE(refusal_of("train.fp16=true").find("use train.bf16"), std::string::npos);
+    EXPECT_NE(refusal_of("lora.use_dora=true").find("plain"), std::string::npos);
+}
+
+TEST(JobConfig, NoForeignNameHidesAKeyOfOurs) {
+    // A known key is looked up before the foreign names; this guards the table's own consistency:
+    // each key can be set to its own default.
+    JobConfig job;
+    ConfigTable table = describe(job);
+    for (const auto& entry : table.entries()) {
+        const std::string key = entry.key;
+        const std::string text = entry.default_text;
+        if (text == "\"\"") continue;
+        EXPECT_NO_THROW(table.set(key, text, "test")) << key << "=" << text;
+    }
+}
+
+TEST(JobConfig, RefusesValuesThatAreNotSupported) {
+    EXPECT_EQ(refusal_of("device=cuda"),
+              "command line: device: cuda is not supported: this build computes on the CPU; use "
+              "device=cpu");
+    EXPECT_NE(refusal_of("lora.init_lora_weights=gaussian").find("none of: true"),
+              std::string::npos);
+    EXPECT_NE(refusal_of("train.optim=adamw_8bit").find("not supported"), std::string::npos);
+    EXPECT_NE(refusal_of("train.report_to=wandb").find("tensorboard"), std::string::npos);
+    EXPECT_NE(refusal_of("lora.r=0"), "");
+    EXPECT_NE(refusal_of("lora.lora_dropout=1"), "");
+    EXPECT_NE(refusal_of("train.max_length=1"), "");
+    EXPECT_NE(refusal_of("train.adam_beta2=1"), "");
+    EXPECT_NE(refusal_of("train.save_total_limit=0"), "");
+}
+
+TEST(JobConfig, ResolvedYamlReadsBack) {
+    JobConfig job = complete();
+    ConfigTable table = describe(job);
+    for (const char* argument : {"train.learning_rate=2e-4", "train.bf16=true", "lora.r=32",
+                                 "data.instruction=Is this spam? {text}\nAnswer:", "threads=2"})
+        table.set_override(argument);
+    const std::string yaml = describe(job).to_yaml();
+    EXPECT_NE(yaml.find("\n  learning_rate: 2.0e-04\n"), std::string::npos) << yaml;
+    EXPECT_NE(yaml.find("\n  bf16: true\n"), std::string::npos);
+    EXPECT_NE(yaml.find("\n  instruction: \"Is this spam? {text}\\nAnswer:\"\n"),
+              std::string::npos);
+}
+
+TEST(JobConfig, ValidatesWhatBelongsTogether) {
+    EXPECT_EQ(refusal([](JobConfig&) {}), "");
+    const auto names = [](const std::function<void(JobConfig&)>& change, const char* part) {
+        EXPECT_NE(refusal(change).find(part), std::string::npos)
+            << part << " | " << refusal(change);
+    };
+    names([](JobConfig& j) { j.model = ""; }, "model is not set");
+    names([](JobConfig& j) { j.data.train = ""; }, "data.train is not set");
+    names([](JobConfig& j) { j.train.output_dir = ""; }, "train.output_dir");
+    names([](JobConfig& j) { j.train.max_steps = 0; }, "train.max_steps");
+    names([](JobConfig& j) { j.train.num_train_epochs = 0; }, "train.num_train_epochs");
+    names([](JobConfig& j) { j.train.eval_steps = 5; }, "data.validation");
+    names([](JobConfig& j) { j.train.load_best_model_at_end = true; }, "data.validation");
+    names([](JobConfig& j) { j.train.early_stopping_patience = 1; }, "data.validation");
+    names(
+        [](JobConfig& j) {
+            j.data.validation = "v.jsonl";
+            j.train.load_best_model_at_end = true;
+            j.train.eval_steps = 3;
+            j.train.save_steps = 10;
+        },
+        "multiple");
+    names(
+        [](JobConfig& j) {
+            j.data.validation = "v.jsonl";
+            j.train.load_best_model_at_end = true;
+            j.train.save_steps = 0;
+        },
+        "train.save_steps");
+    names(
+        [](JobConfig& j) {
+            j.data.validation = "v.jsonl";
+            j.train.early_stopping_patience = 1;
+            j.train.eval_steps = 0;
+        },
+        "train.eval_steps");
+    names(
+        [](JobConfig& j) {
+            j.train.warmup_steps = 2;
+            j.train.warmup_ratio = 0.1;
+        },
+        "keep one");
+    names(
+        [](JobConfig& j) {
+            j.train.lr_scheduler_type = "constant";
+            j.train.warmup_steps = 2;
+        },
+        "constant_with_warmup");
+    names(
+        [](JobConfig& j) {
+            j.adapter = "a";
+            j.train.method = "full";
+        },
+        "train.method=lora");
+    names([](JobConfig& j) { j.lora.target_modules = {}; }, "lora.target_modules is empty");
+    names([](JobConfig& j) { j.lora.target_modules = {".*_proj"}; }, "patterns");
+    names([](JobConfig& j) { j.lora.target_modules = {"all-linear", "q_proj"}; }, "stands alone");
+    // What is fine.
+    EXPECT_EQ(refusal([](JobConfig& j) {
+                  j.data.validation = "v.jsonl";
+                  j.train.load_best_model_at_end = true;
+                  j.train.early_stopping_patience = 2;
+              }),
+              "");
+    EXPECT_EQ(refusal([](JobConfig& j) {
+                  j.train.method = "full";
+                  j.lora.target_modules = {};
+              }),
+              "");
+    EXPECT_EQ(refusal([](JobConfig& j) {
+                  j.train.max_steps = 3;
+                  j.train.num_train_epochs = 0;
+              }),
+              "");
+}
+
+TEST(TrainConfig, ResolvesWarmupAndEvaluation) {
+    TrainConfig train;
+    EXPECT_EQ(train.resolved_warmup_steps(100), 0);
+    train.warmup_ratio = 0.03;
+    EXPECT_EQ(train.resolved_warmup_steps(101), 4);
+    train.warmup_steps = 7;
+    EXPECT_EQ(train.resolved_warmup_steps(101), 7);
+    EXPECT_EQ(train.resolved_eval_steps(), 500);
+    train.eval_steps = 20;
+    EXPECT_EQ(train.resolved_eval_steps(), 20);
+}
+
+}  // namespace
+}  // namespace garam
