@@ -19,11 +19,12 @@ void read_settings(const std::vector<std::string>& arguments, ConfigTable& table
         if (is_override(argument)) table.set_override(argument);
 }
 
-JobConfig load_job(const std::vector<std::string>& arguments) {
-    JobConfig job;
-    ConfigTable table = describe(job);
+LoadedJob load_job(const std::vector<std::string>& arguments) {
+    LoadedJob job;
+    ConfigTable table = describe(job.config);
     read_settings(arguments, table);
-    validate(job);
+    validate(job.config);
+    job.yaml = table.to_yaml();
     return job;
 }
 

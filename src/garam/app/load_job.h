@@ -13,7 +13,12 @@ namespace garam {
 // override counts wherever it stands. Throws Error.
 void read_settings(const std::vector<std::string>& arguments, ConfigTable& table);
 
+struct LoadedJob {
+    JobConfig config;
+    std::string yaml;  // every key with its value, for the run folder
+};
+
 // read_settings() and validate().
-JobConfig load_job(const std::vector<std::string>& arguments);
+LoadedJob load_job(const std::vector<std::string>& arguments);
 
 }  // namespace garam

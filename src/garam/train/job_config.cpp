@@ -122,7 +122,8 @@ ConfigTable describe(JobConfig& config) {
         "Base model: a Hugging Face model folder, or a GGUF file. Required. Relative paths are "
         "taken from the current directory.");
     table.add("adapter", &config.adapter,
-              "Folder of a PEFT adapter to go on with; its own settings then stand for lora.*.");
+              "Folder of a PEFT adapter to go on with; its own r, lora_alpha, use_rslora and "
+              "target_modules then count.");
     table.add_choice("device", config.device, {"auto", "cpu"}, "Where to compute.").refused = {
         {"cuda", "this build computes on the CPU; use device=cpu"},
         {"gpu", "this build computes on the CPU; use device=cpu"}};

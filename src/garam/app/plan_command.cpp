@@ -1,0 +1,90 @@
+// garam plan CONFIG… [KEY=VALUE…]: what a run will hold in memory, before it holds it.
+#include <fmt/format.h>
+
+#include "garam/app/command.h"
+#include "garam/app/load_job.h"
+#include "garam/app/standard_output.h"
+#include "garam/core/json.h"
+#include "garam/train/prepared_job.h"
+
+namespace garam {
+
+namespace {
+
+std::string line(const std::string& name, std::int64_t bytes) {
+    return fmt::format("  {:<14} {:>10.1f} MiB  {:>16} bytes\n", name,
+                       static_cast<double>(bytes) / (1 << 20), bytes);
+}
+
+std::string as_text(const PreparedJob& job, const MemoryPlan& plan) {
+    std::string text;
+    for (const std::string& note : job.notes)
+        text += note + "\n";
+    text += fmt::format("{}: {} of {} parameters trained, {} steps of at most {} tokens a pass\n",
+                        job.config.model, plan.trainable_elements, plan.total_elements,
+                        job.max_steps, job.training_bounds.tokens);
+    text += "peak memory, by purpose:\n";
+    for (int i = 0; i < kPurposes; ++i) {
+        const std::int64_t bytes = plan.by_purpose[static_cast<std::size_t>(i)];
+        if (bytes > 0) text += line(name_of(static_cast<Purpose>(i)), bytes);
+    }
+    text += line("total", plan.total_bytes);
+    text += line("mapped files", plan.mapped_bytes) +
+            "  (weights used in place; the system may drop and reread them)\n";
+    return text + fmt::format("one optimiser step: {:.1f} GFLOP\n", plan.step_cost.flops / 1e9);
+}
+
+std::string as_json(const PreparedJob& job, const MemoryPlan& plan) {
+    Json by_purpose;
+    for (int i = 0; i < kPurposes; ++i)
+        by_purpose.set(name_of(static_cast<Purpose>(i)),
+                       plan.by_purpose[static_cast<std::size_t>(i)]);
+    Json json;
+    json.set("peak_memory_bytes", plan.total_bytes);
+    json.set("by_purpose", std::move(by_purpose));
+    json.set("mapped_bytes", plan.mapped_bytes);
+    json.set("trainable_parameters", plan.trainable_elements);
+    json.set("total_parameters", plan.total_elements);
+    json.set("max_steps", job.max_steps);
+    json.set("tokens_per_pass", job.training_bounds.tokens);
+    json.set("flops_per_step", static_cast<double>(plan.step_cost.flops));
+    return json.dump(2) + "\n";
+}
+
+class PlanCommand : public Command {
+  public:
+    std::string name() const override { return "plan"; }
+    std::string summary() const override {
+        return "Tell what a training run will hold in memory, without running it";
+    }
+    std::string details() const override {
+        return R"(Examples:
+  garam plan spam.yaml
+  garam plan spam.yaml train.per_device_train_batch_size=16
+  garam plan spam.yaml train.gradient_checkpointing=true --json
+
+The plan is the run itself on a device that only counts: the peak is that of the run, to the byte.)";
+    }
+    void declare(Arguments& arguments) override {
+        arguments.positionals("SETTINGS", settings_, "CONFIG.yaml … key=value …");
+        arguments.option("--json", &json_, "One JSON object instead of text");
+    }
+    int run() override {
+        const std::unique_ptr<PreparedJob> job = prepare(load_job(settings_).config);
+        const MemoryPlan plan = job->plan();
+        print(json_ ? as_json(*job, plan) : as_text(*job, plan));
+        return 0;
+    }
+
+  private:
+    std::vector<std::string> settings_;
+    bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_plan_command() {
+    return std::make_unique<PlanCommand>();
+}
+
+}  // namespace garam
