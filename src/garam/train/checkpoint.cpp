@@ -1,6 +1,9 @@
 #include "garam/train/checkpoint.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -154,8 +157,13 @@ void remove_leftovers(const fs::path& output_dir) {
         if (name.starts_with(prefix) && name.find(".tmp-") != std::string::npos)
             leftovers.push_back(it->path());
     }
-    for (const fs::path& leftover : leftovers)
-        fs::remove_all(leftover, error);
+    for (const fs::path& leftover : leftovers) {
+        // Writers hold a lock on their temporary folder while they live.
+        const int fd = ::open(leftover.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0) continue;
+        if (::flock(fd, LOCK_EX | LOCK_NB) == 0) fs::remove_all(leftover, error);
+        ::close(fd);
+    }
 }
 
 void remove_checkpoint(const fs::path& folder) {
