@@ -16,7 +16,7 @@
 namespace garam {
 
 struct ChatMessage {
-    std::string role;     // "system", "user", "assistant", …
+    std::string role;  // "system", "user", "assistant", …
     std::string content;
 };
 

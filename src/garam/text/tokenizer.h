@@ -84,10 +84,12 @@ class StreamDecoder {
     std::string flush();
 
   private:
+    std::string take(std::size_t end);
+
     const Tokenizer& tokenizer_;
     bool skip_special_tokens_;
     std::vector<std::int32_t> pending_;
-    std::string emitted_;
+    std::size_t context_ = 0;  // pending_[0, context_) is emitted already
 };
 
 }  // namespace garam

@@ -1,0 +1,42 @@
+#include "garam/text/aligned_text.h"
+
+#include <algorithm>
+
+namespace garam {
+
+ByteSpan AlignedText::source(std::size_t begin, std::size_t end) const {
+    if (sources_.empty()) return {begin_ + begin, begin_ + end};
+    if (begin == end) {
+        const std::size_t at = begin < sources_.size() ? sources_[begin].begin
+                               : sources_.empty()      ? begin_
+                                                       : sources_.back().end;
+        return {at, at};
+    }
+    return {sources_[begin].begin, std::max(sources_[begin].begin, sources_[end - 1].end)};
+}
+
+void AlignedTextBuilder::append(std::string_view text, ByteSpan source) {
+    built_.text_ += text;
+    built_.sources_.insert(built_.sources_.end(), text.size(), source);
+}
+
+void AlignedTextBuilder::keep(std::size_t begin, std::size_t end) {
+    built_.text_.append(from_.text_, begin, end - begin);
+    for (std::size_t i = begin; i < end; ++i)
+        built_.sources_.push_back(from_.source(i, i + 1));
+}
+
+void AlignedTextBuilder::replace(std::size_t begin, std::size_t end, std::string_view by) {
+    append(by, from_.source(begin, end));
+}
+
+void AlignedTextBuilder::insert(std::size_t at, std::string_view text) {
+    append(text, from_.source(at, at));
+}
+
+AlignedText AlignedTextBuilder::finish() {
+    built_.begin_ = from_.begin_;
+    return std::move(built_);
+}
+
+}  // namespace garam

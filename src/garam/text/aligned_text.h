@@ -1,0 +1,56 @@
+// Text that was changed on its way to the tokenizer, with the way back: for each byte the bytes of the
+// original that it stands for.
+//
+// Unchanged bytes stand for themselves; inserted ones for an empty span at their place; a character that
+// was replaced as a whole (composition, case) for all bytes of what it came from.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "garam/text/tokenizer.h"
+
+namespace garam {
+
+class AlignedText {
+  public:
+    AlignedText() = default;
+    // Bytes [begin, begin + text.size()) of the original, unchanged.
+    AlignedText(std::string_view text, std::size_t begin) : text_(text), begin_(begin) {}
+
+    const std::string& text() const { return text_; }
+    std::string_view view(ByteSpan piece) const {
+        return std::string_view(text_).substr(piece.begin, piece.end - piece.begin);
+    }
+    // Bytes of the original that bytes [begin, end) stand for.
+    ByteSpan source(std::size_t begin, std::size_t end) const;
+    ByteSpan source(ByteSpan piece) const { return source(piece.begin, piece.end); }
+
+  private:
+    friend class AlignedTextBuilder;
+    std::string text_;
+    std::size_t begin_ = 0;
+    std::vector<ByteSpan> sources_;  // one a byte; empty: unchanged
+};
+
+// Puts a new aligned text together from pieces of another one.
+class AlignedTextBuilder {
+  public:
+    explicit AlignedTextBuilder(const AlignedText& from) : from_(from) {}
+
+    std::size_t size() const { return built_.text_.size(); }
+    void keep(std::size_t begin, std::size_t end);  // bytes of `from` as they are
+    void replace(std::size_t begin, std::size_t end, std::string_view by);  // as a whole
+    void insert(std::size_t at, std::string_view text);  // before byte `at` of `from`
+    AlignedText finish();
+
+  private:
+    void append(std::string_view text, ByteSpan source);
+
+    const AlignedText& from_;
+    AlignedText built_;
+};
+
+}  // namespace garam

@@ -1,0 +1,62 @@
+// Byte-pair encoding of one piece (Sennrich et al. 2016, as in the reference's BPE model): the piece
+// begins as characters, or as bytes; the neighbouring pair with the lowest merge rank is joined, leftmost
+// first, until none is left. O(n log n) in the bytes of the piece.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "garam/core/json.h"
+#include "garam/text/vocabulary.h"
+
+namespace garam {
+
+// GPT-2's spelling of bytes as printable characters: 'Ġ' for the space, and so on.
+const std::array<char32_t, 256>& byte_characters();
+// The byte that a character spells, or -1.
+int byte_of_character(char32_t character);
+
+class BpeModel {
+  public:
+    struct Token {
+        std::int32_t id;
+        std::uint32_t begin;  // bytes of the piece
+        std::uint32_t end;
+    };
+
+    // `model` is the "model" of a tokenizer.json, whose vocabulary was already read into `vocabulary`
+    // (which must outlive this). byte_level: pieces are bytes, spelled with byte_characters().
+    BpeModel(const Json& model, bool byte_level, const Vocabulary& vocabulary,
+             const std::string& source);
+    ~BpeModel();
+    BpeModel(const BpeModel&) = delete;
+    BpeModel& operator=(const BpeModel&) = delete;
+
+    // Appends the tokens of `piece` (less than 2 GiB) to `out`. Characters that the vocabulary can not spell become the
+    // unknown token, or vanish where it has none, as in the reference. Thread-safe.
+    void encode(std::string_view piece, std::vector<Token>& out) const;
+
+  private:
+    struct Merges;
+    class Cache;
+
+    void start_as_bytes(std::string_view piece, std::vector<Token>& out) const;
+    void start_as_characters(std::string_view piece, std::vector<Token>& out) const;
+    void merge(std::vector<Token>& tokens) const;
+
+    const Vocabulary& vocabulary_;
+    bool byte_level_;
+    bool byte_fallback_ = false;
+    bool fuse_unknown_ = false;
+    bool ignore_merges_ = false;
+    std::optional<std::int32_t> unknown_;
+    std::array<std::int32_t, 256> byte_ids_;  // of the bytes' own tokens, -1 where there is none
+    std::unique_ptr<Merges> merges_;
+    std::unique_ptr<Cache> cache_;
+};
+
+}  // namespace garam

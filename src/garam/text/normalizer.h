@@ -1,0 +1,40 @@
+// The "normalizer" of a tokenizer.json: what is changed in a text before it is cut up, aligned with the
+// original.
+//
+// Supported: Sequence, NFC, NFD, NFKC, NFKD, Prepend, Replace (string), Lowercase, Strip.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "garam/core/json.h"
+#include "garam/text/aligned_text.h"
+#include "garam/text/unicode_normal_form.h"
+
+namespace garam {
+
+class Normalizer {
+  public:
+    // `description` may be null (no normalizer). Throws Error naming what is not supported.
+    Normalizer(const Json* description, const std::string& source);
+
+    bool changes_nothing() const { return steps_.empty(); }
+    AlignedText apply(AlignedText text) const;
+
+  private:
+    enum class Kind { compose, prepend, replace, lowercase, strip };
+    struct Step {
+        Kind kind;
+        NormalForm form = {};  // compose
+        std::string pattern;   // replace
+        std::string content;   // prepend, replace
+        bool left = false;     // strip
+        bool right = false;
+    };
+    void add(const Json& description, const std::string& source);
+
+    std::vector<Step> steps_;
+};
+
+}  // namespace garam

@@ -1,0 +1,35 @@
+// Regular expressions of pre-tokenizers, over PCRE2 with Unicode properties.
+//
+// Patterns are written for Oniguruma (the engine of the reference); where the two differ the pattern is
+// translated: \s and \S mean the White_Space property. A match that exceeds the engine's limits is an
+// Error, never a wrong split.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "garam/text/tokenizer.h"
+
+namespace garam {
+
+class Pattern {
+  public:
+    // Throws Error "<source>: pattern ...: <reason>".
+    Pattern(std::string_view expression, const std::string& source);
+    ~Pattern();
+    Pattern(Pattern&&) noexcept;
+    Pattern& operator=(Pattern&&) noexcept;
+
+    // All non-empty matches in valid UTF-8, left to right, not overlapping. Look-arounds see `text` only.
+    // Thread-safe.
+    std::vector<ByteSpan> find_all(std::string_view text) const;
+
+  private:
+    struct Compiled;
+    std::unique_ptr<Compiled> compiled_;
+};
+
+}  // namespace garam

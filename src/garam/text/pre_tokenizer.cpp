@@ -1,0 +1,211 @@
+#include "garam/text/pre_tokenizer.h"
+
+#include "garam/core/error.h"
+
+namespace garam {
+namespace {
+
+constexpr std::size_t kMaxSteps = 32;
+
+// GPT-2's pattern, which ByteLevel uses when use_regex is set (Radford et al. 2019, encoder.py).
+constexpr const char* kByteLevelPattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+std::vector<ByteSpan> find_literal(std::string_view text, const std::string& literal) {
+    std::vector<ByteSpan> found;
+    for (std::size_t at = text.find(literal); at != std::string_view::npos;
+         at = text.find(literal, at + literal.size()))
+        found.push_back({at, at + literal.size()});
+    return found;
+}
+
+bool optional_flag(const Json& description, std::string_view key, bool otherwise,
+                   const std::string& where) {
+    const Json* value = description.find(key);
+    return value == nullptr || value->is_null() ? otherwise
+                                                : value->boolean(where + "." + std::string(key));
+}
+
+}  // namespace
+
+PreTokenizer::PreTokenizer(const Json* description, const std::string& source) {
+    if (description != nullptr && !description->is_null()) add(*description, source);
+}
+
+void PreTokenizer::add(const Json& description, const std::string& source) {
+    const std::string where = source + ": pre_tokenizer";
+    const std::string& type = description.at("type", where).string(where + ".type");
+    if (byte_level_)
+        throw Error(where + ": \"" + type +
+                    "\" after ByteLevel is not supported; ByteLevel must be the last step");
+    if (steps_.size() >= kMaxSteps) throw Error(where + ": more than 32 steps");
+    Step step;
+    if (type == "Sequence") {
+        for (const Json& part :
+             description.at("pretokenizers", where).array(where + ".pretokenizers"))
+            add(part, source);
+    } else if (type == "Split") {
+        const Json& pattern = description.at("pattern", where);
+        if (const Json* expression = pattern.find("Regex")) {
+            step.pattern.emplace(expression->string(where + ".pattern.Regex"), where);
+        } else {
+            step.literal = pattern.at("String", where + ".pattern").string(where + ".pattern");
+            if (step.literal.empty()) throw Error(where + ": Split at an empty string");
+        }
+        step.invert = optional_flag(description, "invert", false, where);
+        const std::string& behavior = description.at("behavior", where).string(where + ".behavior");
+        if (behavior == "Isolated") {
+            step.behavior = Behavior::isolated;
+        } else if (behavior == "Removed") {
+            step.behavior = Behavior::removed;
+        } else if (behavior == "MergedWithPrevious") {
+            step.behavior = Behavior::merged_with_previous;
+        } else if (behavior == "MergedWithNext") {
+            step.behavior = Behavior::merged_with_next;
+        } else if (behavior == "Contiguous") {
+            step.behavior = Behavior::contiguous;
+        } else {
+            throw Error(where + ": Split behavior \"" + behavior + "\" is not supported");
+        }
+        steps_.push_back(std::move(step));
+    } else if (type == "Digits") {
+        step.pattern.emplace("\\p{N}", where);
+        step.behavior = optional_flag(description, "individual_digits", false, where)
+                            ? Behavior::isolated
+                            : Behavior::contiguous;
+        steps_.push_back(std::move(step));
+    } else if (type == "ByteLevel") {
+        if (optional_flag(description, "add_prefix_space", true, where)) {
+            step.prefix_text = " ";
+            step.prefix = Prefix::always;
+        }
+        if (optional_flag(description, "use_regex", true, where))
+            step.pattern.emplace(kByteLevelPattern, where);
+        steps_.push_back(std::move(step));
+        byte_level_ = true;
+    } else if (type == "Metaspace") {
+        step.replacement = description.at("replacement", where).string(where + ".replacement");
+        if (step.replacement.empty()) throw Error(where + ": Metaspace with an empty replacement");
+        step.prefix_text = step.replacement;
+        const Json* scheme = description.find("prepend_scheme");
+        const std::string named = scheme != nullptr ? scheme->string(where + ".prepend_scheme")
+                                  : optional_flag(description, "add_prefix_space", true, where)
+                                      ? "always"
+                                      : "never";
+        if (named == "always") {
+            step.prefix = Prefix::always;
+        } else if (named == "first") {
+            step.prefix = Prefix::first;
+        } else if (named != "never") {
+            throw Error(where + ": Metaspace prepend_scheme \"" + named +
+                        "\" is not one of always, first, never");
+        }
+        if (optional_flag(description, "split", true, where)) {
+            step.literal = step.replacement;
+            step.behavior = Behavior::merged_with_next;
+        }
+        steps_.push_back(std::move(step));
+    } else {
+        throw Error(where + " \"" + type +
+                    "\" is not supported; supported are Sequence, Split, Digits, ByteLevel and "
+                    "Metaspace");
+    }
+}
+
+PieceList PreTokenizer::apply(AlignedText text, bool at_start) const {
+    PieceList list{std::move(text), {}};
+    if (!list.text.text().empty()) list.pieces.push_back({0, list.text.text().size()});
+    for (const Step& step : steps_) {
+        if (step.prefix != Prefix::never || !step.replacement.empty())
+            rewrite(list, step, at_start);
+        if (step.pattern || !step.literal.empty()) split(list, step);
+    }
+    return list;
+}
+
+// Puts the prefix before pieces that lack it and replaces spaces.
+void PreTokenizer::rewrite(PieceList& list, const Step& step, bool at_start) {
+    AlignedTextBuilder builder(list.text);
+    std::vector<ByteSpan> pieces;
+    pieces.reserve(list.pieces.size());
+    for (std::size_t i = 0; i < list.pieces.size(); ++i) {
+        const ByteSpan piece = list.pieces[i];
+        const std::string_view view = list.text.view(piece);
+        const std::size_t begin = builder.size();
+        const bool wanted = step.prefix == Prefix::always ||
+                            (step.prefix == Prefix::first && at_start && piece.begin == 0);
+        const bool has = view.substr(0, step.prefix_text.size()) == step.prefix_text ||
+                         (!step.replacement.empty() && view.front() == ' ');
+        if (wanted && !has) builder.insert(piece.begin, step.prefix_text);
+        std::size_t at = piece.begin;
+        if (!step.replacement.empty()) {
+            for (std::size_t space = view.find(' '); space != std::string_view::npos;
+                 space = view.find(' ', space + 1)) {
+                builder.keep(at, piece.begin + space);
+                at = piece.begin + space + 1;
+                builder.replace(at - 1, at, step.replacement);
+            }
+        }
+        builder.keep(at, piece.end);
+        pieces.push_back({begin, builder.size()});
+    }
+    list.text = builder.finish();
+    list.pieces = std::move(pieces);
+}
+
+void PreTokenizer::split(PieceList& list, const Step& step) {
+    std::vector<ByteSpan> pieces;
+    struct Part {
+        ByteSpan span;
+        bool match;
+    };
+    std::vector<Part> parts;
+    for (const ByteSpan piece : list.pieces) {
+        const std::string_view view = list.text.view(piece);
+        const std::vector<ByteSpan> matches =
+            step.pattern ? step.pattern->find_all(view) : find_literal(view, step.literal);
+        parts.clear();
+        std::size_t at = 0;
+        const auto add = [&](std::size_t begin, std::size_t end, bool match) {
+            if (begin < end)
+                parts.push_back({{piece.begin + begin, piece.begin + end}, match != step.invert});
+        };
+        for (const ByteSpan match : matches) {
+            add(at, match.begin, false);
+            add(match.begin, match.end, true);
+            at = match.end;
+        }
+        add(at, view.size(), false);
+        bool joins = false;  // whether the next part belongs to the last piece
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+            const Part& part = parts[i];
+            const bool first = i == 0;
+            bool join = false;
+            switch (step.behavior) {
+                case Behavior::isolated:
+                    break;
+                case Behavior::removed:
+                    if (part.match) continue;
+                    break;
+                case Behavior::merged_with_previous:
+                    join = part.match && !first && !parts[i - 1].match;
+                    break;
+                case Behavior::merged_with_next:
+                    join = !part.match && joins;
+                    joins = part.match;
+                    break;
+                case Behavior::contiguous:
+                    join = !first && parts[i - 1].match == part.match;
+                    break;
+            }
+            if (join) {
+                pieces.back().end = part.span.end;
+            } else {
+                pieces.push_back(part.span);
+            }
+        }
+    }
+    list.pieces = std::move(pieces);
+}
+
+}  // namespace garam

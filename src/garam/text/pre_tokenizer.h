@@ -1,0 +1,53 @@
+// The "pre_tokenizer" of a tokenizer.json: how a normalised text is cut into the pieces within which
+// merges happen.
+//
+// Supported: Sequence, Split (regular expression or string; Isolated, Removed, MergedWithPrevious,
+// MergedWithNext, Contiguous), Digits, ByteLevel (last of a sequence), Metaspace.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "garam/core/json.h"
+#include "garam/text/aligned_text.h"
+#include "garam/text/pattern.h"
+
+namespace garam {
+
+struct PieceList {
+    AlignedText text;
+    std::vector<ByteSpan> pieces;  // of text, in order, none empty
+};
+
+class PreTokenizer {
+  public:
+    // `description` may be null: each text is one piece. Throws Error naming what is not supported.
+    PreTokenizer(const Json* description, const std::string& source);
+
+    // Whether pieces are spelled as bytes (ByteLevel) when they are looked up in the vocabulary.
+    bool byte_level() const { return byte_level_; }
+    // `at_start`: whether the text begins where the whole input begins.
+    PieceList apply(AlignedText text, bool at_start) const;
+
+  private:
+    enum class Behavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
+    enum class Prefix { never, first, always };
+    struct Step {
+        std::optional<Pattern> pattern;  // split
+        std::string literal;             // split at a string
+        bool invert = false;
+        Behavior behavior = Behavior::isolated;
+        std::string replacement;  // Metaspace: what a space becomes
+        std::string prefix_text;  // put before a piece that does not begin with it
+        Prefix prefix = Prefix::never;
+    };
+    void add(const Json& description, const std::string& source);
+    static void split(PieceList& list, const Step& step);
+    static void rewrite(PieceList& list, const Step& step, bool at_start);
+
+    std::vector<Step> steps_;
+    bool byte_level_ = false;
+};
+
+}  // namespace garam

@@ -1,0 +1,199 @@
+#include "garam/text/token_decoder.h"
+
+#include <algorithm>
+
+#include "garam/core/error.h"
+#include "garam/text/bpe_model.h"
+#include "garam/text/unicode.h"
+
+namespace garam {
+namespace {
+
+constexpr std::size_t kMaxSteps = 32;
+
+// Bytes that a token spells in GPT-2's characters; a token with any other character stands for itself.
+std::string bytes_of(const std::string& token) {
+    std::string bytes;
+    for (std::size_t at = 0; at < token.size();) {
+        const int byte = byte_of_character(next_code_point(token, at));
+        if (byte < 0) return token;
+        bytes += static_cast<char>(byte);
+    }
+    return bytes;
+}
+
+std::string replaced(const std::string& text, const std::string& pattern,
+                     const std::string& content) {
+    std::string out;
+    std::size_t at = 0;
+    for (std::size_t found = text.find(pattern); found != std::string::npos;
+         found = text.find(pattern, at)) {
+        out.append(text, at, found - at);
+        out += content;
+        at = found + pattern.size();
+    }
+    out.append(text, at);
+    return out;
+}
+
+// The byte of "<0x0A>", or -1.
+int fallback_byte(const std::string& token) {
+    if (token.size() != 6 || token.compare(0, 3, "<0x") != 0 || token[5] != '>') return -1;
+    int value = 0;
+    for (const char digit : {token[3], token[4]}) {
+        const int nibble = digit >= '0' && digit <= '9'   ? digit - '0'
+                           : digit >= 'A' && digit <= 'F' ? digit - 'A' + 10
+                           : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10
+                                                          : -1;
+        if (nibble < 0) return -1;
+        value = value * 16 + nibble;
+    }
+    return value;
+}
+
+void join_fallback_bytes(std::vector<std::string>& tokens) {
+    std::vector<std::string> out;
+    std::string bytes;
+    const auto flush = [&] {
+        if (bytes.empty()) return;
+        if (first_invalid_utf8(bytes) == std::string_view::npos) {
+            out.push_back(bytes);
+        } else {
+            out.insert(out.end(), bytes.size(), "\xEF\xBF\xBD");
+        }
+        bytes.clear();
+    };
+    for (std::string& token : tokens) {
+        if (const int byte = fallback_byte(token); byte >= 0) {
+            bytes += static_cast<char>(byte);
+        } else {
+            flush();
+            out.push_back(std::move(token));
+        }
+    }
+    flush();
+    tokens = std::move(out);
+}
+
+std::string stripped(const std::string& text, const std::string& content, std::size_t start,
+                     std::size_t stop) {
+    std::size_t begin = 0;
+    std::size_t end = text.size();
+    const auto at = [&](std::size_t where) {
+        return text.compare(where, content.size(), content) == 0;
+    };
+    for (std::size_t i = 0; i < start && begin + content.size() <= end && at(begin); ++i)
+        begin += content.size();
+    for (std::size_t i = 0; i < stop && end >= begin + content.size() && at(end - content.size());
+         ++i)
+        end -= content.size();
+    return text.substr(begin, end - begin);
+}
+
+}  // namespace
+
+TokenDecoder::TokenDecoder(const Json* description, const std::string& source) {
+    if (description == nullptr || description->is_null()) {
+        joins_with_space_ = true;
+    } else {
+        add(*description, source);
+    }
+}
+
+void TokenDecoder::add(const Json& description, const std::string& source) {
+    const std::string where = source + ": decoder";
+    const std::string& type = description.at("type", where).string(where + ".type");
+    if (steps_.size() >= kMaxSteps) throw Error(where + ": more than 32 steps");
+    const auto text = [&](std::string_view key) {
+        return description.at(key, where).string(where + "." + std::string(key));
+    };
+    const auto count = [&](std::string_view key) {
+        const std::int64_t value =
+            description.at(key, where).integer(where + "." + std::string(key));
+        if (value < 0) throw Error(where + "." + std::string(key) + " is negative");
+        return static_cast<std::size_t>(value);
+    };
+    if (type == "Sequence") {
+        for (const Json& step : description.at("decoders", where).array(where + ".decoders"))
+            add(step, source);
+    } else if (type == "ByteLevel") {
+        steps_.push_back({Kind::byte_level, {}, {}});
+    } else if (type == "Replace") {
+        const Json* pattern = description.at("pattern", where).find("String");
+        if (pattern == nullptr)
+            throw Error(where + ": Replace is supported with a plain String as its pattern only");
+        Step step{Kind::replace, pattern->string(where + ".pattern.String"), text("content")};
+        if (step.pattern.empty()) throw Error(where + ": Replace of an empty string");
+        steps_.push_back(step);
+    } else if (type == "ByteFallback") {
+        steps_.push_back({Kind::byte_fallback, {}, {}});
+    } else if (type == "Fuse") {
+        steps_.push_back({Kind::fuse, {}, {}});
+    } else if (type == "Strip") {
+        Step step{Kind::strip, {}, text("content"), count("start"), count("stop")};
+        if (step.content.empty()) throw Error(where + ": Strip of an empty string");
+        steps_.push_back(step);
+    } else if (type == "Metaspace") {
+        Step step{Kind::metaspace, text("replacement"), {}};
+        if (step.pattern.empty()) throw Error(where + ": Metaspace with an empty replacement");
+        const Json* scheme = description.find("prepend_scheme");
+        const bool never = scheme != nullptr && scheme->is_string() && scheme->string() == "never";
+        step.start = never ? 0 : 1;
+        steps_.push_back(step);
+    } else {
+        throw Error(
+            where + " \"" + type +
+            "\" is not supported; supported are Sequence, ByteLevel, Replace, ByteFallback, "
+            "Fuse, Strip and Metaspace");
+    }
+}
+
+void TokenDecoder::apply(const Step& step, std::vector<std::string>& tokens) {
+    switch (step.kind) {
+        case Kind::byte_level: {
+            std::string bytes;
+            for (const std::string& token : tokens)
+                bytes += bytes_of(token);
+            tokens.assign(1, replace_invalid_utf8(bytes));
+            break;
+        }
+        case Kind::replace:
+            for (std::string& token : tokens)
+                token = replaced(token, step.pattern, step.content);
+            break;
+        case Kind::byte_fallback:
+            join_fallback_bytes(tokens);
+            break;
+        case Kind::fuse: {
+            std::string all;
+            for (const std::string& token : tokens)
+                all += token;
+            tokens.assign(1, std::move(all));
+            break;
+        }
+        case Kind::strip:
+            for (std::string& token : tokens)
+                token = stripped(token, step.content, step.start, step.stop);
+            break;
+        case Kind::metaspace:
+            for (std::size_t i = 0; i < tokens.size(); ++i) {
+                // The first token loses its marks: encoding put one there.
+                const bool drops = i == 0 && step.start > 0;
+                tokens[i] = replaced(tokens[i], step.pattern, drops ? "" : " ");
+            }
+            break;
+    }
+}
+
+std::string TokenDecoder::decode(std::vector<std::string> tokens) const {
+    for (const Step& step : steps_)
+        apply(step, tokens);
+    std::string text;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        if (joins_with_space_ && i > 0) text += ' ';
+        text += tokens[i];
+    }
+    return text;
+}
+
+}  // namespace garam

@@ -1,0 +1,74 @@
+#include "garam/text/tokenizer.h"
+
+#include <algorithm>
+
+#include "garam/core/error.h"
+#include "garam/io/gguf.h"
+#include "garam/text/bpe_tokenizer.h"
+#include "garam/text/tokenizer_files.h"
+
+namespace garam {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
+bool ends_open(const std::string& text) {
+    return text.size() >= kReplacement.size() &&
+           text.compare(text.size() - kReplacement.size(), kReplacement.size(), kReplacement) == 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model) {
+    if (!std::filesystem::exists(model))
+        throw Error(model.string() + ": there is no such model folder or GGUF file");
+    return std::make_unique<BpeTokenizer>(std::filesystem::is_directory(model)
+                                              ? read_huggingface_tokenizer(model)
+                                              : read_gguf_tokenizer(*GgufFile::open(model)));
+}
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
+    : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
+
+// What an id decodes to can depend on what stood before it (a leading space is dropped at the start of a
+// text), so the ids last emitted stay in front of the pending ones, and only what they do not explain is
+// new. Text that ends in U+FFFD may be half a character: it waits for more.
+std::string StreamDecoder::push(std::int32_t id) {
+    constexpr std::size_t kLongestWait = 16;  // tokens; a character has at most 4 bytes
+    if (skip_special_tokens_ && tokenizer_.is_special(id)) return {};
+    pending_.push_back(id);
+    const std::string text = tokenizer_.decode(pending_, skip_special_tokens_);
+    if (!ends_open(text)) return take(pending_.size());
+    if (pending_.size() - context_ < kLongestWait) return {};
+    // So many bytes that are no text are no beginning of a character: let go of all but the last ones,
+    // where the cut does not change what they say.
+    for (std::size_t keep = 4; keep > 0; --keep) {
+        const std::span<const std::int32_t> ids(pending_);
+        const std::string parts =
+            tokenizer_.decode(ids.first(ids.size() - keep), skip_special_tokens_) +
+            tokenizer_.decode(ids.last(keep), skip_special_tokens_);
+        if (parts == text) return take(pending_.size() - keep);
+    }
+    return take(pending_.size());
+}
+
+std::string StreamDecoder::flush() {
+    return context_ == pending_.size() ? std::string() : take(pending_.size());
+}
+
+// Emits pending_[context_, end) and keeps those ids as the context of what follows.
+std::string StreamDecoder::take(std::size_t end) {
+    const std::span<const std::int32_t> ids(pending_);
+    const std::string before = tokenizer_.decode(ids.first(context_), skip_special_tokens_);
+    const std::string text = tokenizer_.decode(ids.first(end), skip_special_tokens_);
+    std::string fresh =
+        text.compare(0, before.size(), before) == 0
+            ? text.substr(before.size())
+            // Broken bytes behind whole ones: the reference breaks both, but the whole ones are out.
+            : tokenizer_.decode(ids.subspan(context_, end - context_), skip_special_tokens_);
+    pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(context_));
+    context_ = end - context_;
+    return fresh;
+}
+
+}  // namespace garam

@@ -1,0 +1,43 @@
+// UTF-8 and the few character properties that tokenizers and templates need. Text is UTF-8 in
+// std::string everywhere; functions that take "valid" text rely on first_invalid_utf8 having passed.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace garam {
+
+// Offset of the first byte that does not belong to well-formed UTF-8 (no surrogates, nothing above
+// U+10FFFF, no overlong forms), or npos.
+std::size_t first_invalid_utf8(std::string_view text);
+
+// Bytes of the character that begins with this lead byte of valid text.
+constexpr std::size_t utf8_length(char lead) {
+    const auto byte = static_cast<unsigned char>(lead);
+    return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+constexpr bool is_utf8_continuation(char byte) {
+    return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
+}
+
+// The code point at `at` of valid text; `at` moves behind it.
+char32_t next_code_point(std::string_view text, std::size_t& at);
+void append_utf8(std::string& out, char32_t code_point);
+
+// Each maximal ill-formed part becomes one U+FFFD (Unicode 15, section 3.9, "substitution of maximal
+// subparts"), as Rust's from_utf8_lossy and Python's errors="replace" do it.
+std::string replace_invalid_utf8(std::string_view bytes);
+
+// Python's str.isspace, which is what strip() and Jinja's whitespace control use.
+bool is_python_space(char32_t code_point);
+// White_Space of Unicode, which is what \s means to the reference tokenizers.
+bool is_white_space(char32_t code_point);
+// [A-Za-z0-9_], letters, marks, digits of any script: \w.
+bool is_word_character(char32_t code_point);
+
+// Simple (one to one) case mapping.
+char32_t upper_case(char32_t code_point);
+char32_t lower_case(char32_t code_point);
+
+}  // namespace garam
