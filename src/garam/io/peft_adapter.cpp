@@ -1,0 +1,272 @@
+#include "garam/io/peft_adapter.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+#include <unordered_map>
+
+#include "garam/core/error.h"
+#include "garam/core/json.h"
+#include "garam/io/atomic_write.h"
+#include "garam/io/safetensors.h"
+
+namespace garam {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfigName = "adapter_config.json";
+constexpr const char* kTensorsName = "adapter_model.safetensors";
+constexpr std::string_view kPrefix = "base_model.model.";
+constexpr std::string_view kEndA = ".lora_A.weight";
+constexpr std::string_view kEndB = ".lora_B.weight";
+constexpr std::int64_t kLargestRank = 1 << 20;
+
+// Keys of PEFT's LoraConfig that change what the adapter computes, or which modules it has beyond what
+// its tensors say, unless they are null, false, 0 or empty.
+constexpr std::array<std::string_view, 23> kUnsupportedUnlessEmpty = {
+    "use_dora",          "use_qalora",        "use_bdlora",
+    "rank_pattern",      "alpha_pattern",     "modules_to_save",
+    "lora_bias",         "fan_in_fan_out",    "layers_to_transform",
+    "layers_pattern",    "layer_replication", "trainable_token_indices",
+    "target_parameters", "exclude_modules",   "alora_invocation_tokens",
+    "megatron_config",   "arrow_config",      "kasa_config",
+    "monteclora_config", "velora_config",     "loftq_config",
+    "corda_config",      "lora_ga_config"};
+
+// Initialisations that leave the base weights as they are; the others subtract something from them, so
+// that the adapter belongs to a base that is not on the disk.
+constexpr std::array<std::string_view, 3> kHarmlessInitialisations = {"gaussian", "eva",
+                                                                      "orthogonal"};
+
+bool is_empty(const Json& value) {
+    if (value.is_null()) return true;
+    if (value.is_bool()) return !value.boolean();
+    if (value.is_number()) return value.number() == 0;
+    if (value.is_string()) return value.string().empty();
+    return value.is_array() ? value.array().empty() : value.object().empty();
+}
+
+class ConfigReader {
+  public:
+    explicit ConfigReader(const fs::path& path) : path_(path), config_(Json::parse_file(path)) {
+        if (!config_.is_object()) throw Error(path_.string() + ": must be a JSON object");
+    }
+
+    LoraSettings read() const {
+        const std::string type = need("peft_type").string(at("peft_type"));
+        if (type != "LORA") refuse("peft_type", type, "supported is LORA");
+        for (const std::string_view key : kUnsupportedUnlessEmpty) {
+            const Json* value = config_.find(key);
+            if (value != nullptr && !is_empty(*value))
+                refuse(std::string(key), value->dump(), "supported are plain LoRA and rsLoRA");
+        }
+        if (const Json* bias = config_.find("bias"); bias != nullptr && !is_empty(*bias)) {
+            if (bias->string(at("bias")) != "none")
+                refuse("bias", bias->string(), "supported is none");
+        }
+        check_initialisation();
+
+        LoraSettings settings;
+        settings.r = need("r").integer(at("r"));
+        if (settings.r < 1 || settings.r > kLargestRank)
+            throw Error(at("r") + " is " + std::to_string(settings.r) + "; it must be at least 1");
+        settings.lora_alpha = number("lora_alpha", settings.lora_alpha);
+        settings.lora_dropout = number("lora_dropout", settings.lora_dropout);
+        if (settings.lora_dropout < 0 || settings.lora_dropout >= 1)
+            throw Error(at("lora_dropout") + " must be at least 0 and below 1");
+        if (const Json* value = present("use_rslora"))
+            settings.use_rslora = value->boolean(at("use_rslora"));
+        if (const Json* value = present("base_model_name_or_path"))
+            settings.base_model_name_or_path = value->string(at("base_model_name_or_path"));
+        if (const Json* value = present("target_modules")) {
+            if (value->is_array()) {
+                for (const Json& name : value->array())
+                    settings.target_modules.push_back(name.string(at("target_modules")));
+            } else {
+                value->string(at("target_modules"));  // a pattern: the tensors say what it matched
+            }
+        }
+        return settings;
+    }
+
+  private:
+    std::string at(const char* key) const { return path_.string() + ": " + key; }
+
+    [[noreturn]] void refuse(const std::string& key, const std::string& value,
+                             const std::string& supported) const {
+        throw Error(path_.string() + ": " + key + " = " + value + " is not supported; " +
+                    supported);
+    }
+    const Json& need(const char* key) const { return config_.at(key, path_.string()); }
+    const Json* present(const char* key) const {
+        const Json* value = config_.find(key);
+        return value == nullptr || value->is_null() ? nullptr : value;
+    }
+    double number(const char* key, double fallback) const {
+        const Json* value = present(key);
+        if (value == nullptr) return fallback;
+        const double result = value->number(at(key));
+        if (!std::isfinite(result)) throw Error(at(key) + " must be finite");
+        return result;
+    }
+    void check_initialisation() const {
+        const Json* value = present("init_lora_weights");
+        if (value == nullptr || value->is_bool()) return;
+        const std::string& name = value->string(at("init_lora_weights"));
+        if (std::find(kHarmlessInitialisations.begin(), kHarmlessInitialisations.end(), name) ==
+            kHarmlessInitialisations.end())
+            refuse("init_lora_weights", name,
+                   "it alters the base weights; convert the adapter to plain LoRA first (PEFT: "
+                   "save_pretrained with path_initial_model_for_weight_conversion)");
+    }
+
+    fs::path path_;
+    Json config_;
+};
+
+// The module path of a key "base_model.model.<module>.lora_X.weight".
+std::string module_of(const std::string& key, std::string_view end) {
+    return key.substr(kPrefix.size(), key.size() - kPrefix.size() - end.size());
+}
+
+class TensorReader {
+  public:
+    TensorReader(const fs::path& path, std::int64_t rank)
+        : path_(path), rank_(rank), file_(SafetensorsFile::open(path)) {}
+
+    // Also collects the module paths, in the order of the file.
+    std::vector<AdapterTensor> read(std::vector<std::string>& modules) {
+        std::vector<AdapterTensor> tensors;
+        for (const StoredTensor& stored : file_->tensors()) {
+            const std::string& name = stored.name;
+            if (name.find(".base_layer.") != std::string::npos) continue;
+            const bool is_a = name.ends_with(kEndA);
+            const std::string_view end = is_a ? kEndA : kEndB;
+            if (!name.starts_with(kPrefix) || !name.ends_with(end) ||
+                name.size() <= kPrefix.size() + end.size())
+                refuse_kind(name);
+            check_pair(stored, module_of(name, end), is_a);
+            if (is_a) modules.push_back(module_of(name, end));
+
+            AdapterTensor tensor;
+            tensor.name = name;
+            tensor.shape = stored.shape;
+            tensor.values.resize(static_cast<std::size_t>(stored.shape.elements()));
+            try {
+                read_tensor(stored, tensor.values.data());
+            } catch (const Error& error) {
+                throw Error(path_.string() + ": " + error.what());
+            }
+            tensors.push_back(std::move(tensor));
+        }
+        if (tensors.empty()) throw Error(path_.string() + ": holds no LoRA tensors");
+        return tensors;
+    }
+
+  private:
+    [[noreturn]] void refuse_kind(const std::string& name) const {
+        throw Error(path_.string() + ": tensor " + name +
+                    " is not supported; supported are LoRA on linear layers (" +
+                    std::string(kPrefix) + "<module>" + std::string(kEndA) + " and " +
+                    std::string(kEndB) + ")");
+    }
+
+    void check_pair(const StoredTensor& stored, const std::string& module, bool is_a) const {
+        const int rank_axis = is_a ? 0 : 1;
+        if (stored.shape.rank() != 2 || stored.shape[rank_axis] != rank_)
+            throw Error(path_.string() + ": tensor " + stored.name + " has shape " +
+                        stored.shape.to_string() + ", but r is " + std::to_string(rank_) + " in " +
+                        kConfigName);
+        const std::string other = std::string(kPrefix) + module + std::string(is_a ? kEndB : kEndA);
+        if (file_->find(other) == nullptr)
+            throw Error(path_.string() + ": tensor " + other + " is missing beside " + stored.name);
+    }
+
+    fs::path path_;
+    std::int64_t rank_;
+    std::shared_ptr<const SafetensorsFile> file_;
+};
+
+Json config_of(const LoraSettings& settings) {
+    Json targets;
+    if (settings.target_modules.size() == 1 && settings.target_modules[0] == "all-linear") {
+        targets = Json("all-linear");
+    } else {
+        Json::Array names;
+        for (const std::string& name : settings.target_modules)
+            names.emplace_back(name);
+        targets = Json(std::move(names));
+    }
+    const bool whole = settings.lora_alpha == std::floor(settings.lora_alpha) &&
+                       std::fabs(settings.lora_alpha) < 0x1p53;
+    return Json(Json::Object{
+        {"alpha_pattern", Json(Json::Object{})},
+        {"auto_mapping", Json()},
+        {"base_model_name_or_path", settings.base_model_name_or_path.empty()
+                                        ? Json()
+                                        : Json(settings.base_model_name_or_path)},
+        {"bias", Json("none")},
+        {"fan_in_fan_out", Json(false)},
+        {"inference_mode", Json(true)},
+        {"init_lora_weights", Json(true)},
+        {"layer_replication", Json()},
+        {"layers_pattern", Json()},
+        {"layers_to_transform", Json()},
+        {"loftq_config", Json(Json::Object{})},
+        {"lora_alpha",
+         whole ? Json(static_cast<std::int64_t>(settings.lora_alpha)) : Json(settings.lora_alpha)},
+        {"lora_dropout", Json(settings.lora_dropout)},
+        {"megatron_config", Json()},
+        {"megatron_core", Json("megatron.core")},
+        {"modules_to_save", Json()},
+        {"peft_type", Json("LORA")},
+        {"r", Json(settings.r)},
+        {"rank_pattern", Json(Json::Object{})},
+        {"revision", Json()},
+        {"target_modules", targets},
+        {"task_type", Json("CAUSAL_LM")},
+        {"use_dora", Json(false)},
+        {"use_rslora", Json(settings.use_rslora)},
+    });
+}
+
+}  // namespace
+
+double LoraSettings::scaling() const {
+    const auto rank = static_cast<double>(r);
+    return lora_alpha / (use_rslora ? std::sqrt(rank) : rank);
+}
+
+PeftAdapter read_peft_adapter(const fs::path& folder) {
+    std::error_code ignored;
+    if (!fs::exists(folder / kConfigName, ignored))
+        throw Error((folder / kConfigName).string() +
+                    ": is missing; an adapter is a folder as PEFT's save_pretrained writes it");
+    PeftAdapter adapter;
+    adapter.settings = ConfigReader(folder / kConfigName).read();
+    if (!fs::exists(folder / kTensorsName, ignored))
+        throw Error((folder / kTensorsName).string() + ": is missing" +
+                    (fs::exists(folder / "adapter_model.bin", ignored)
+                         ? "; adapter_model.bin, a PyTorch pickle, is not supported: load it with "
+                           "PEFT and save_pretrained(folder) again"
+                         : ""));
+    std::vector<std::string> modules;
+    adapter.tensors = TensorReader(folder / kTensorsName, adapter.settings.r).read(modules);
+    if (adapter.settings.target_modules.empty())
+        adapter.settings.target_modules = std::move(modules);
+    return adapter;
+}
+
+void write_peft_adapter(const fs::path& folder, const LoraSettings& settings,
+                        const std::vector<std::pair<std::string, Tensor>>& tensors) {
+    for (const auto& [name, tensor] : tensors) {
+        GARAM_CHECK(tensor.dtype() == DType::f32 && name.starts_with(kPrefix),
+                    name + " must be f32 under PEFT's key");
+    }
+    write_safetensors(folder / kTensorsName, tensors, {{"format", "pt"}});
+    write_file_atomically(folder / kConfigName, config_of(settings).dump(2) + "\n");
+}
+
+}  // namespace garam
