@@ -56,6 +56,12 @@ class Tensor {
         return static_cast<T*>(data_);
     }
 
+    // Elements [begin, end) of a vector.
+    Tensor slice_elements(std::int64_t begin, std::int64_t end) const {
+        GARAM_CHECK(shape_.rank() == 1 && 0 <= begin && begin <= end && end <= elements(),
+                    "element slice out of range");
+        return Tensor(offset(begin), dtype_, Shape{end - begin}, device_);
+    }
     // Rows [begin, end) of the flattened matrix, as a [end - begin, columns] view.
     Tensor slice_rows(std::int64_t begin, std::int64_t end) const {
         GARAM_CHECK(0 <= begin && begin <= end && end <= rows(), "row slice out of range");

@@ -1,0 +1,255 @@
+#include "garam/models/decoder.h"
+
+#include <numeric>
+
+#include "garam/core/error.h"
+#include "garam/ops/elementwise.h"
+#include "garam/ops/embedding.h"
+#include "garam/runtime/transfer.h"
+
+namespace garam {
+
+DeviceBatch upload(Stream& stream, const TokenBatch& batch) {
+    DeviceBatch device;
+    device.tokens = batch.tokens();
+    device.segments = {batch.cu_seqlens, batch.cu_seqlens};
+
+    std::vector<std::int64_t> samples;
+    samples.reserve(batch.ids.size());
+    for (std::size_t s = 0; s < batch.sample_ids.size(); ++s) {
+        const std::int32_t length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
+        samples.insert(samples.end(), static_cast<std::size_t>(length), batch.sample_ids[s]);
+    }
+    std::vector<std::int32_t> target_rows;
+    std::vector<std::int32_t> targets;
+    for (std::size_t t = 0; t < batch.targets.size(); ++t) {
+        if (batch.targets[t] == kIgnore) continue;
+        target_rows.push_back(static_cast<std::int32_t>(t));
+        targets.push_back(batch.targets[t]);
+    }
+
+    const auto put = [&](DType dtype, const auto& values) {
+        const Tensor tensor = stream.arena().push(
+            dtype, {static_cast<std::int64_t>(values.size())}, Purpose::batch);
+        copy_to_device(stream, values.data(), tensor);
+        return tensor;
+    };
+    device.ids = put(DType::i32, batch.ids);
+    device.positions = put(DType::i32, batch.positions);
+    device.samples = put(DType::i64, samples);
+    device.target_rows = put(DType::i32, target_rows);
+    device.targets = put(DType::i32, targets);
+    return device;
+}
+
+Decoder::~Decoder() = default;
+
+std::int64_t Decoder::trainable_elements() const {
+    std::int64_t count = 0;
+    for (const Parameter& parameter : parameters_) count += parameter.master.elements();
+    return count;
+}
+
+void Decoder::check_batch(const TokenBatch& batch) const {
+    for (const std::int32_t id : batch.ids) {
+        if (id < 0 || id >= config_.vocab_size)
+            throw Error("token id " + std::to_string(id) + " is outside the model's vocabulary of " +
+                        std::to_string(config_.vocab_size) +
+                        ": the tokenizer belongs to another model");
+    }
+    for (const std::int32_t target : batch.targets) {
+        if (target != kIgnore && (target < 0 || target >= config_.vocab_size))
+            throw Error("target id " + std::to_string(target) +
+                        " is outside the model's vocabulary of " +
+                        std::to_string(config_.vocab_size));
+    }
+    for (const std::int32_t position : batch.positions) {
+        GARAM_CHECK(position >= 0 && position < rotary_.cos.rows(),
+                    "position " + std::to_string(position) + " beyond the RoPE tables");
+    }
+}
+
+PassContext Decoder::pass_context(const DeviceBatch& batch, const TrainingPass* pass) const {
+    PassContext context;
+    context.segments = batch.segments;
+    context.positions = batch.positions;
+    context.rotary = rotary_;
+    if (pass != nullptr) {
+        context.dropout = {pass->dropout, pass->seed, pass->step, batch.positions, batch.samples};
+        context.keep = !pass->recompute;
+    }
+    return context;
+}
+
+void Decoder::embed(Stream& stream, const DeviceBatch& batch, const Tensor& x) {
+    embedding_forward(stream, batch.ids, embedding_, x);
+}
+
+void Decoder::block_forward(Stream& stream, const Block& block, const PassContext& pass,
+                            const Tensor& x, const Tensor& out, BlockSaved& saved,
+                            const LayerCache* cache) {
+    const ScratchScope scope(stream.arena());
+    saved.x = x;
+    saved.middle = make_activation(stream, pass, x.dtype(), x.shape());
+    self_attention_forward(stream, block.attention, pass, x, saved.middle, saved.attention, cache);
+    gated_mlp_forward(stream, block.mlp, pass, saved.middle, out, saved.mlp);
+}
+
+void Decoder::train_step(Stream& stream, const TokenBatch& batch, const TrainingPass& pass,
+                         const Tensor& loss_sum) {
+    check_batch(batch);
+    if (batch.num_targets() == 0) return;
+    Arena& arena = stream.arena();
+    const Arena::Mark start = arena.mark();
+    const DeviceBatch device = upload(stream, batch);
+    PassContext context = pass_context(device, &pass);
+    const Shape hidden{device.tokens, config_.hidden_size};
+    std::vector<BlockSaved> saved(blocks_.size());
+
+    Tensor x = arena.push(compute_, hidden, Purpose::activations);
+    {
+        const PhaseScope phase(stream.meter(), "forward");
+        embed(stream, device, x);
+        for (std::size_t l = 0; l < blocks_.size(); ++l) {
+            const Tensor out = arena.push(compute_, hidden, Purpose::activations);
+            block_forward(stream, blocks_[l], context, x, out, saved[l], nullptr);
+            x = out;
+        }
+    }
+
+    const Tensor dx = arena.scratch(compute_, hidden);
+    {
+        const PhaseScope phase(stream.meter(), "head");
+        const ScratchScope scope(arena);
+        const Tensor losses = arena.scratch(DType::f32, device.targets.shape());
+        lm_head_loss(stream, head_, loss_, x, device.target_rows, device.targets, losses, loss_sum,
+                     dx);
+    }
+    {
+        const PhaseScope phase(stream.meter(), "backward");
+        for (std::size_t l = blocks_.size(); l-- > 0;) {
+            const Block& block = blocks_[l];
+            const Arena::Mark before = arena.mark();
+            if (pass.recompute) {
+                context.keep = true;
+                const PhaseScope again(stream.meter(), "recompute");
+                const Tensor out = arena.push(compute_, hidden, Purpose::activations);
+                block_forward(stream, block, context, saved[l].x, out, saved[l], nullptr);
+            }
+            gated_mlp_backward(stream, block.mlp, context, saved[l].middle, saved[l].mlp, dx);
+            const bool needs_dx = l > 0 || embedding_gradient_;
+            self_attention_backward(stream, block.attention, context, saved[l].x,
+                                    saved[l].attention, dx, needs_dx);
+            arena.rewind(before);
+        }
+        if (embedding_gradient_) embedding_backward(stream, device.ids, dx, embedding_gradient_);
+    }
+    arena.rewind(start);
+}
+
+Tensor Decoder::run_blocks(Stream& stream, const DeviceBatch& batch, const PassContext& pass,
+                           KvCache* cache) {
+    Arena& arena = stream.arena();
+    const Shape hidden{batch.tokens, config_.hidden_size};
+    Tensor x = arena.push(compute_, hidden, Purpose::activations);
+    Tensor other = arena.push(compute_, hidden, Purpose::activations);
+    embed(stream, batch, x);
+    BlockSaved unused;
+    for (std::size_t l = 0; l < blocks_.size(); ++l) {
+        block_forward(stream, blocks_[l], pass, x, other, unused,
+                      cache == nullptr ? nullptr : &cache->layers[l]);
+        std::swap(x, other);
+    }
+    return x;
+}
+
+void Decoder::evaluate(Stream& stream, const TokenBatch& batch, const Tensor& loss_sum,
+                       std::vector<float>* losses) {
+    check_batch(batch);
+    if (losses != nullptr) losses->clear();
+    if (batch.num_targets() == 0) return;
+    const PhaseScope phase(stream.meter(), "evaluate");
+    Arena& arena = stream.arena();
+    const Arena::Mark start = arena.mark();
+    const DeviceBatch device = upload(stream, batch);
+    const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), nullptr);
+    const Tensor row_losses = arena.scratch(DType::f32, device.targets.shape());
+    lm_head_loss(stream, head_, loss_, x, device.target_rows, device.targets, row_losses, loss_sum,
+                 Tensor());
+    if (losses != nullptr) {
+        losses->resize(static_cast<std::size_t>(row_losses.elements()));
+        copy_to_host(stream, row_losses, losses->data());
+    }
+    arena.rewind(start);
+}
+
+void Decoder::logits(Stream& stream, const TokenBatch& batch, const std::vector<std::int32_t>& rows,
+                     std::vector<float>& out) {
+    check_batch(batch);
+    Arena& arena = stream.arena();
+    const Arena::Mark start = arena.mark();
+    const DeviceBatch device = upload(stream, batch);
+    const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), nullptr);
+    const auto count = static_cast<std::int64_t>(rows.size());
+    const Tensor picked = arena.scratch(DType::i32, {count}, Purpose::batch);
+    copy_to_device(stream, rows.data(), picked);
+    const Tensor result =
+        arena.scratch(DType::f32, {count, config_.vocab_size}, Purpose::logits);
+    lm_head_logits(stream, head_, x, picked, result);
+    out.resize(static_cast<std::size_t>(result.elements()));
+    copy_to_host(stream, result, out.data());
+    arena.rewind(start);
+}
+
+KvCache Decoder::make_cache(std::int64_t capacity) {
+    GARAM_CHECK(capacity > 0 && capacity <= rotary_.cos.rows(),
+                "KV cache of " + std::to_string(capacity) + " tokens");
+    KvCache cache;
+    cache.capacity = capacity;
+    const Shape shape{capacity, config_.num_kv_heads * config_.head_dim};
+    const std::int64_t each =
+        align_up(shape.elements() * static_cast<std::int64_t>(size_of(compute_)));
+    cache.buffer =
+        Buffer(device_, 2 * each * static_cast<std::int64_t>(blocks_.size()), Purpose::kv_cache);
+    for (std::size_t l = 0; l < blocks_.size(); ++l) {
+        const auto offset = 2 * each * static_cast<std::int64_t>(l);
+        cache.layers.push_back({cache.buffer.tensor(compute_, shape, offset),
+                                cache.buffer.tensor(compute_, shape, offset + each)});
+    }
+    return cache;
+}
+
+void Decoder::decode(Stream& stream, KvCache& cache, const std::vector<std::int32_t>& ids,
+                     std::vector<float>& logits) {
+    const auto count = static_cast<std::int64_t>(ids.size());
+    GARAM_CHECK(count > 0 && cache.length + count <= cache.capacity, "KV cache is full");
+    TokenBatch batch;
+    batch.ids = ids;
+    batch.targets.assign(ids.size(), kIgnore);
+    batch.positions.resize(ids.size());
+    std::iota(batch.positions.begin(), batch.positions.end(),
+              static_cast<std::int32_t>(cache.length));
+    batch.cu_seqlens = {0, static_cast<std::int32_t>(count)};
+    batch.sample_ids = {0};
+    check_batch(batch);
+
+    const PhaseScope phase(stream.meter(), count > 1 ? "prefill" : "decode");
+    Arena& arena = stream.arena();
+    const Arena::Mark start = arena.mark();
+    const DeviceBatch device = upload(stream, batch);
+    PassContext context = pass_context(device, nullptr);
+    context.cache_length = cache.length;
+    context.segments.cu_k = {0, static_cast<std::int32_t>(cache.length + count)};
+    const Tensor x = run_blocks(stream, device, context, &cache);
+    const Tensor last = arena.scratch(DType::i32, {1}, Purpose::batch);
+    const std::int32_t last_row = static_cast<std::int32_t>(count - 1);
+    copy_to_device(stream, &last_row, last);
+    const Tensor result = arena.scratch(DType::f32, {1, config_.vocab_size}, Purpose::logits);
+    lm_head_logits(stream, head_, x, last, result);
+    logits.resize(static_cast<std::size_t>(config_.vocab_size));
+    copy_to_host(stream, result, logits.data());
+    cache.length += count;
+    arena.rewind(start);
+}
+
+}  // namespace garam

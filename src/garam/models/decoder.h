@@ -1,0 +1,146 @@
+// A decoder-only language model of the Llama architecture: weights, adapters, training pass, decoding.
+//
+// Weights of the compute dtype that lie in a mapped file as they are needed are used in place; all others
+// are converted once into one allocation. Everything is allocated on `device`; on a dry device nothing is
+// read and nothing touched, only counted.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "garam/core/token_batch.h"
+#include "garam/io/model_files.h"
+#include "garam/io/peft_adapter.h"
+#include "garam/models/decoder_config.h"
+#include "garam/nn/gated_mlp.h"
+#include "garam/nn/lm_head.h"
+#include "garam/nn/parameter.h"
+
+namespace garam {
+
+// A micro-batch on the device. Lives on the arena's low end until the caller rewinds.
+struct DeviceBatch {
+    std::int64_t tokens = 0;
+    AttentionSegments segments;
+    Tensor ids;          // i32 [tokens]
+    Tensor positions;    // i32 [tokens]
+    Tensor samples;      // i64 [tokens]: row number of each token's sample
+    Tensor target_rows;  // i32 [targets]: tokens that have a target
+    Tensor targets;      // i32 [targets]
+};
+DeviceBatch upload(Stream& stream, const TokenBatch& batch);
+
+// What a training pass does besides the arithmetic.
+struct TrainingPass {
+    std::uint64_t seed = 0;     // of dropout
+    std::uint32_t step = 0;     // optimiser steps done
+    bool dropout = true;
+    bool recompute = false;     // keep block inputs only, run each block again in its backward
+};
+
+// Keys and values of one sequence of up to `capacity` tokens.
+struct KvCache {
+    Buffer buffer;
+    std::vector<LayerCache> layers;
+    std::int64_t capacity = 0;
+    std::int64_t length = 0;  // tokens seen; may be lowered to go back
+};
+
+class Decoder {
+  public:
+    enum class Trained : std::uint8_t { nothing, adapter, all_weights };
+    struct Options {
+        DType compute = DType::f32;                // f32 or bf16
+        Trained trained = Trained::nothing;
+        std::optional<LoraSettings> lora;          // the adapter, trained or only applied
+        std::uint64_t seed = 0;                    // of a new adapter's A
+        std::int64_t max_positions = 0;            // rows of the RoPE tables; 0: the config's
+    };
+
+    // Throws Error naming file, tensor and both shapes when weights and config disagree, when a tensor is
+    // missing, unknown or not finite, or when the adapter's targets match nothing.
+    Decoder(Device& device, const ModelFiles& files, const Options& options);
+    ~Decoder();
+
+    const DecoderConfig& config() const { return config_; }
+    DType compute_dtype() const { return compute_; }
+    // The adapter's settings with target modules resolved to what was really adapted; nullptr: none.
+    const LoraSettings* lora() const { return lora_ ? &*lora_ : nullptr; }
+
+    // Trained tensors, in the order of the layers. Valid as long as the model.
+    std::vector<Parameter>& parameters() { return parameters_; }
+    // All gradients as one dense f32 vector (padding between tensors stays zero).
+    const Tensor& all_gradients() const { return all_gradients_; }
+    std::int64_t trainable_elements() const;
+    std::int64_t total_elements() const { return total_elements_; }
+    std::int64_t mapped_bytes() const { return mapped_bytes_; }  // used in place in the file
+
+    // Replaces the values of the adapter; names and shapes must match exactly. Throws Error naming the key
+    // and both shapes.
+    void load_adapter(const PeftAdapter& adapter, const std::string& source);
+    // Writes masters into the tensors that compute with them; call after masters changed.
+    void refresh_copies();
+
+    // Forward, loss and backward of a micro-batch. Adds to all gradients; adds the sum of the losses of
+    // the targets to loss_sum f32 [1]. Leaves the arena as it was.
+    void train_step(Stream& stream, const TokenBatch& batch, const TrainingPass& pass,
+                    const Tensor& loss_sum);
+
+    // Losses of the targets alone, without dropout; `losses` (may be null) receives them one by one, in
+    // the order of the tokens.
+    void evaluate(Stream& stream, const TokenBatch& batch, const Tensor& loss_sum,
+                  std::vector<float>* losses);
+
+    // logits f32 [rows, vocab] of the tokens numbered in `rows`, in host memory; whole sequences.
+    void logits(Stream& stream, const TokenBatch& batch, const std::vector<std::int32_t>& rows,
+                std::vector<float>& out);
+
+    KvCache make_cache(std::int64_t capacity);
+    // Feeds the next ids of a sequence, appends to its cache, and gives the logits after the last of them.
+    void decode(Stream& stream, KvCache& cache, const std::vector<std::int32_t>& ids,
+                std::vector<float>& logits);
+
+  private:
+    struct Block {
+        SelfAttention attention;
+        GatedMlp mlp;
+    };
+    struct BlockSaved {
+        Tensor x, middle;
+        SelfAttentionSaved attention;
+        GatedMlpSaved mlp;
+    };
+    class Loader;
+
+    PassContext pass_context(const DeviceBatch& batch, const TrainingPass* pass) const;
+    void embed(Stream& stream, const DeviceBatch& batch, const Tensor& x);
+    void block_forward(Stream& stream, const Block& block, const PassContext& pass,
+                       const Tensor& x, const Tensor& out, BlockSaved& saved,
+                       const LayerCache* cache);
+    // Last hidden states of a pass without backward, on the arena's scratch end.
+    Tensor run_blocks(Stream& stream, const DeviceBatch& batch, const PassContext& pass,
+                      KvCache* cache);
+    void check_batch(const TokenBatch& batch) const;
+
+    Device& device_;
+    DecoderConfig config_;
+    DType compute_;
+    std::optional<LoraSettings> lora_;
+    std::vector<Buffer> buffers_;
+    Tensor embedding_;
+    Tensor embedding_gradient_;
+    std::vector<Block> blocks_;
+    LmHead head_;
+    RotaryTables rotary_;
+    CrossEntropyLoss loss_;
+    std::vector<Parameter> parameters_;
+    Tensor all_gradients_;
+    std::vector<std::pair<std::string, Linear*>> linears_;  // by module path, in order
+    std::int64_t total_elements_ = 0;
+    std::int64_t mapped_bytes_ = 0;
+};
+
+}  // namespace garam

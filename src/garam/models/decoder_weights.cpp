@@ -1,0 +1,387 @@
+// Construction of a Decoder: which tensors it needs, where they lie, what is trained.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "garam/core/error.h"
+#include "garam/core/philox.h"
+#include "garam/models/decoder.h"
+#include "garam/models/rope.h"
+
+namespace garam {
+namespace {
+
+std::int64_t bytes_of(const Shape& shape, DType dtype) {
+    return align_up(shape.elements() * static_cast<std::int64_t>(size_of(dtype)));
+}
+
+bool ends_with_module(const std::string& path, const std::string& target) {
+    if (path == target) return true;
+    return path.size() > target.size() && path.ends_with(target) &&
+           path[path.size() - target.size() - 1] == '.';
+}
+
+std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
+
+// Converts masters into the tensors that compute with them, in host memory.
+void copy_master(const Parameter& parameter) {
+    const float* const from = parameter.master.data<float>();
+    for (const Tensor& copy : parameter.copies) {
+        bfloat16* const to = copy.data<bfloat16>();
+        for (std::int64_t i = 0; i < parameter.master.elements(); ++i) to[i] = bfloat16(from[i]);
+    }
+}
+
+}  // namespace
+
+// Gathers what the model needs, then allocates each kind of memory once and fills it.
+class Decoder::Loader {
+  public:
+    Loader(Decoder& model, const ModelFiles& files, const Options& options)
+        : model_(model),
+          files_(files),
+          options_(options),
+          dry_(model.device_.kind() == DeviceKind::dry) {}
+
+    void load() {
+        gather_weights();
+        refuse_unknown_tensors();
+        if (options_.trained == Trained::all_weights) {
+            train_weights();
+        } else {
+            place_weights();
+        }
+        if (options_.lora) attach_adapters();
+        allocate_parameters();
+        tie_head();
+        make_rotary_tables();
+        if (!dry_) fill();
+    }
+
+  private:
+    struct Slot {
+        const StoredTensor* stored;
+        Tensor* place;
+        Tensor* gradient;
+        bool decay;
+    };
+
+    // One weight: its file tensor checked against the shape that the config implies.
+    void need(const std::string& name, const Shape& shape, Tensor* place, Tensor* gradient) {
+        const StoredTensor& stored = files_.at(name);
+        if (!(stored.shape == shape))
+            throw Error(files_.path().string() + ": tensor " + name + " has shape " +
+                        stored.shape.to_string() + ", but the config says " + shape.to_string());
+        used_.insert(name);
+        model_.total_elements_ += shape.elements();
+        slots_.push_back({&stored, place, gradient, shape.rank() > 1});
+    }
+
+    void need_linear(const std::string& path, std::int64_t out, std::int64_t in, bool bias,
+                     Linear& linear) {
+        need(path + ".weight", {out, in}, &linear.weight, &linear.weight_gradient);
+        if (bias) need(path + ".bias", {out}, &linear.bias, &linear.bias_gradient);
+        model_.linears_.emplace_back(path, &linear);
+    }
+
+    void need_norm(const std::string& path, RmsNorm& norm) {
+        need(path + ".weight", {model_.config_.hidden_size}, &norm.weight, &norm.weight_gradient);
+        norm.eps = static_cast<float>(model_.config_.rms_norm_eps);
+    }
+
+    void gather_weights() {
+        const DecoderConfig& c = model_.config_;
+        need("model.embed_tokens.weight", {c.vocab_size, c.hidden_size}, &model_.embedding_,
+             &model_.embedding_gradient_);
+        model_.blocks_.resize(static_cast<std::size_t>(c.num_layers));
+        const std::int64_t q_width = c.num_heads * c.head_dim;
+        const std::int64_t kv_width = c.num_kv_heads * c.head_dim;
+        for (std::int64_t l = 0; l < c.num_layers; ++l) {
+            Block& block = model_.blocks_[static_cast<std::size_t>(l)];
+            const std::string layer = "model.layers." + std::to_string(l) + ".";
+            SelfAttention& attention = block.attention;
+            need_norm(layer + "input_layernorm", attention.norm);
+            const std::string attn = layer + "self_attn.";
+            need_linear(attn + "q_proj", q_width, c.hidden_size, c.attention_bias,
+                        attention.q_proj);
+            need_linear(attn + "k_proj", kv_width, c.hidden_size, c.attention_bias,
+                        attention.k_proj);
+            need_linear(attn + "v_proj", kv_width, c.hidden_size, c.attention_bias,
+                        attention.v_proj);
+            need_linear(attn + "o_proj", c.hidden_size, q_width, c.attention_bias,
+                        attention.o_proj);
+            attention.shape = {c.num_heads, c.num_kv_heads, c.head_dim,
+                               1.0f / std::sqrt(static_cast<float>(c.head_dim))};
+            GatedMlp& mlp = block.mlp;
+            need_norm(layer + "post_attention_layernorm", mlp.norm);
+            const std::string ffn = layer + "mlp.";
+            need_linear(ffn + "gate_proj", c.intermediate_size, c.hidden_size, c.mlp_bias,
+                        mlp.gate_proj);
+            need_linear(ffn + "up_proj", c.intermediate_size, c.hidden_size, c.mlp_bias,
+                        mlp.up_proj);
+            need_linear(ffn + "down_proj", c.hidden_size, c.intermediate_size, c.mlp_bias,
+                        mlp.down_proj);
+        }
+        need_norm("model.norm", model_.head_.norm);
+        tied_ = c.tie_word_embeddings.value_or(files_.find("lm_head.weight") == nullptr);
+        if (tied_) {
+            refuse_another_head();
+        } else {
+            need("lm_head.weight", {c.vocab_size, c.hidden_size}, &model_.head_.weight,
+                 &model_.head_.weight_gradient);
+        }
+    }
+
+    // A tied model's files may hold the shared matrix twice; two different ones contradict the config.
+    void refuse_another_head() {
+        const StoredTensor* head = files_.find("lm_head.weight");
+        if (head == nullptr) return;
+        const StoredTensor& embedding = files_.at("model.embed_tokens.weight");
+        if (head->type != embedding.type || head->bytes != embedding.bytes ||
+            std::memcmp(head->data, embedding.data, head->bytes) != 0)
+            throw Error(files_.path().string() +
+                        ": the config ties lm_head.weight to model.embed_tokens.weight, but the "
+                        "file holds two different tensors: set tie_word_embeddings to false or "
+                        "remove lm_head.weight");
+        used_.insert("lm_head.weight");
+    }
+
+    void refuse_unknown_tensors() {
+        for (const StoredTensor& tensor : files_.tensors()) {
+            if (used_.contains(tensor.name) || tensor.name.ends_with("rotary_emb.inv_freq"))
+                continue;
+            throw Error(files_.path().string() + ": tensor " + tensor.name +
+                        " is not part of the model that the config describes (model_type " +
+                        model_.config_.model_type + ", " +
+                        std::to_string(model_.config_.num_layers) + " layers, attention_bias " +
+                        (model_.config_.attention_bias ? "true" : "false") + ", mlp_bias " +
+                        (model_.config_.mlp_bias ? "true" : "false") + ")");
+        }
+    }
+
+    // Frozen weights: in the mapped file where they can be used as they are, else in one allocation.
+    void place_weights() {
+        std::int64_t bytes = 0;
+        for (const Slot& slot : slots_) {
+            if (usable_in_place(*slot.stored, model_.compute_)) continue;
+            bytes += bytes_of(slot.stored->shape, model_.compute_);
+        }
+        Buffer buffer(model_.device_, bytes, Purpose::weights);
+        std::int64_t offset = 0;
+        for (const Slot& slot : slots_) {
+            const Shape& shape = slot.stored->shape;
+            if (usable_in_place(*slot.stored, model_.compute_)) {
+                *slot.place = Tensor(const_cast<std::byte*>(slot.stored->data), model_.compute_,
+                                     shape, model_.device_.kind());
+                model_.mapped_bytes_ += static_cast<std::int64_t>(slot.stored->bytes);
+                continue;
+            }
+            *slot.place = buffer.tensor(model_.compute_, shape, offset);
+            offset += bytes_of(shape, model_.compute_);
+        }
+        model_.buffers_.push_back(std::move(buffer));
+    }
+
+    // Full fine-tuning: each weight is a parameter with a master of its own.
+    void train_weights() {
+        for (const Slot& slot : slots_) {
+            wanted_.push_back({slot.stored->name, slot.stored->shape, slot.decay, slot.place,
+                               slot.gradient});
+        }
+    }
+
+    void attach_adapters() {
+        LoraSettings& lora = *model_.lora_;
+        std::set<std::string> resolved;
+        std::set<std::string> matched;
+        std::uint32_t module = 0;
+        for (auto& [path, linear] : model_.linears_) {
+            ++module;  // numbers every place, adapted or not: the key of its dropout mask
+            bool wanted = false;
+            for (const std::string& target : lora.target_modules) {
+                if (target != "all-linear" && !ends_with_module(path, target)) continue;
+                wanted = true;
+                matched.insert(target);
+                resolved.insert(target == "all-linear" ? last_part(path) : target);
+            }
+            if (!wanted) continue;
+            linear->lora.emplace();
+            linear->lora->scaling = static_cast<float>(lora.scaling());
+            linear->lora->dropout = static_cast<float>(lora.lora_dropout);
+            linear->lora->module = module;
+            const std::string key = "base_model.model." + path;
+            const Shape& shape = files_.at(path + ".weight").shape;
+            const std::int64_t out = shape[0];
+            const std::int64_t in = shape[1];
+            wanted_.push_back({key + ".lora_A.weight", {lora.r, in},
+                               true, &linear->lora->A, &linear->lora->A_gradient});
+            wanted_.push_back({key + ".lora_B.weight", {out, lora.r},
+                               true, &linear->lora->B, &linear->lora->B_gradient});
+        }
+        for (const std::string& target : lora.target_modules) {
+            if (!matched.contains(target))
+                throw Error("lora.target_modules: \"" + target +
+                            "\" matches no linear layer of the model (there are: q_proj, k_proj, "
+                            "v_proj, o_proj, gate_proj, up_proj, down_proj; or all-linear)");
+        }
+        lora.target_modules.assign(resolved.begin(), resolved.end());
+    }
+
+    void allocate_parameters() {
+        const bool trains = options_.trained != Trained::nothing;
+        const bool needs_copies = model_.compute_ != DType::f32;
+        std::int64_t masters = 0;
+        std::int64_t copies = 0;
+        for (const Wanted& wanted : wanted_) {
+            masters += bytes_of(wanted.shape, DType::f32);
+            copies += bytes_of(wanted.shape, model_.compute_);
+        }
+        if (masters == 0) return;
+        Buffer master_buffer(model_.device_, masters, Purpose::adapter);
+        Buffer gradient_buffer(model_.device_, trains ? masters : 0, Purpose::gradients);
+        Buffer copy_buffer(model_.device_, needs_copies ? copies : 0, Purpose::adapter);
+        if (trains) model_.all_gradients_ = gradient_buffer.tensor(DType::f32, {masters / 4});
+        std::int64_t offset = 0;
+        std::int64_t copy_offset = 0;
+        for (const Wanted& wanted : wanted_) {
+            Parameter parameter;
+            parameter.name = wanted.name;
+            parameter.weight_decay = wanted.decay;
+            parameter.master = master_buffer.tensor(DType::f32, wanted.shape, offset);
+            if (trains) {
+                parameter.gradient = gradient_buffer.tensor(DType::f32, wanted.shape, offset);
+                *wanted.gradient = parameter.gradient;
+            }
+            offset += bytes_of(wanted.shape, DType::f32);
+            if (needs_copies) {
+                *wanted.place = copy_buffer.tensor(model_.compute_, wanted.shape, copy_offset);
+                copy_offset += bytes_of(wanted.shape, model_.compute_);
+                parameter.copies.push_back(*wanted.place);
+            } else {
+                *wanted.place = parameter.master;
+            }
+            model_.parameters_.push_back(std::move(parameter));
+        }
+        if (trains && !dry_)
+            std::memset(gradient_buffer.raw(), 0, static_cast<std::size_t>(masters));
+        model_.buffers_.push_back(std::move(master_buffer));
+        model_.buffers_.push_back(std::move(gradient_buffer));
+        model_.buffers_.push_back(std::move(copy_buffer));
+    }
+
+    void tie_head() {
+        if (!tied_) return;
+        model_.head_.weight = model_.embedding_;
+        model_.head_.weight_gradient = model_.embedding_gradient_;
+    }
+
+    void make_rotary_tables() {
+        const std::int64_t positions =
+            options_.max_positions > 0 ? options_.max_positions : model_.config_.max_positions;
+        const std::vector<float> frequencies =
+            rope_inverse_frequencies(model_.config_.rope, model_.config_.head_dim);
+        const Shape shape{positions, static_cast<std::int64_t>(frequencies.size())};
+        const std::int64_t each = bytes_of(shape, DType::f32);
+        Buffer buffer(model_.device_, 2 * each, Purpose::weights);
+        model_.rotary_ = {buffer.tensor(DType::f32, shape), buffer.tensor(DType::f32, shape, each)};
+        if (!dry_) fill_rope_tables(frequencies, model_.rotary_.cos, model_.rotary_.sin);
+        model_.buffers_.push_back(std::move(buffer));
+    }
+
+    void fill() {
+        if (options_.trained == Trained::all_weights) {
+            for (std::size_t i = 0; i < slots_.size(); ++i)
+                read_tensor(*slots_[i].stored, model_.parameters_[i].master.data<float>());
+        } else {
+            for (const Slot& slot : slots_) fill_frozen(slot);
+        }
+        if (options_.lora) initialise_adapters();
+        model_.refresh_copies();
+    }
+
+    void fill_frozen(const Slot& slot) {
+        if (usable_in_place(*slot.stored, model_.compute_)) {
+            check_finite(*slot.stored);
+        } else if (model_.compute_ == DType::f32) {
+            read_tensor(*slot.stored, slot.place->data<float>());
+        } else {
+            read_tensor(*slot.stored, slot.place->data<bfloat16>());
+        }
+    }
+
+    // PEFT's: A ~ kaiming_uniform(a = sqrt 5), that is uniform within 1 / sqrt(in); B = 0.
+    void initialise_adapters() {
+        for (std::size_t i = 0; i < model_.parameters_.size(); ++i) {
+            const Tensor& master = model_.parameters_[i].master;
+            float* const values = master.data<float>();
+            if (model_.parameters_[i].name.ends_with(".lora_B.weight")) {
+                std::fill(values, values + master.elements(), 0.0f);
+                continue;
+            }
+            Random random(options_.seed, i);
+            const double bound = 1 / std::sqrt(static_cast<double>(master.columns()));
+            for (std::int64_t e = 0; e < master.elements(); ++e)
+                values[e] = static_cast<float>(random.uniform(-bound, bound));
+        }
+    }
+
+    struct Wanted {
+        std::string name;
+        Shape shape;
+        bool decay;
+        Tensor* place;     // where the model computes with it
+        Tensor* gradient;
+    };
+
+    Decoder& model_;
+    const ModelFiles& files_;
+    const Options& options_;
+    const bool dry_;
+    bool tied_ = false;
+    std::vector<Slot> slots_;
+    std::vector<Wanted> wanted_;
+    std::set<std::string> used_;
+};
+
+Decoder::Decoder(Device& device, const ModelFiles& files, const Options& options)
+    : device_(device),
+      config_(DecoderConfig::from_json(files.config(), files.path().string())),
+      compute_(options.compute),
+      lora_(options.lora) {
+    GARAM_CHECK(compute_ == DType::f32 || compute_ == DType::bf16, "compute dtype");
+    GARAM_CHECK(options.trained != Trained::adapter || lora_, "no adapter to train");
+    GARAM_CHECK(options.trained != Trained::all_weights || !lora_,
+                "an adapter beside full fine-tuning");
+    if (lora_ && lora_->r < 1) throw Error("lora.r must be at least 1");
+    Loader(*this, files, options).load();
+}
+
+void Decoder::refresh_copies() {
+    for (const Parameter& parameter : parameters_) copy_master(parameter);
+}
+
+void Decoder::load_adapter(const PeftAdapter& adapter, const std::string& source) {
+    std::set<std::string> loaded;
+    for (const AdapterTensor& tensor : adapter.tensors) {
+        const auto found =
+            std::find_if(parameters_.begin(), parameters_.end(),
+                         [&](const Parameter& p) { return p.name == tensor.name; });
+        if (found == parameters_.end())
+            throw Error(source + ": " + tensor.name +
+                        " has no place in this model: the adapter belongs to another base");
+        if (!(found->master.shape() == tensor.shape))
+            throw Error(source + ": " + tensor.name + " has shape " + tensor.shape.to_string() +
+                        ", the model needs " + found->master.shape().to_string() +
+                        ": the adapter belongs to another base");
+        std::copy(tensor.values.begin(), tensor.values.end(), found->master.data<float>());
+        loaded.insert(tensor.name);
+    }
+    for (const Parameter& parameter : parameters_) {
+        if (!loaded.contains(parameter.name))
+            throw Error(source + ": " + parameter.name + " is missing");
+    }
+    refresh_copies();
+}
+
+}  // namespace garam

@@ -1,0 +1,57 @@
+// A linear layer, y = x Wᵀ + b, with or without a LoRA adapter (Hu et al., 2021):
+//
+//   y = x Wᵀ + b + s * dropout(x) Aᵀ Bᵀ
+//
+// x [tokens, in], y [tokens, out], W [out, in], b [out], A [r, in], B [out, r], all of the compute dtype;
+// gradients f32. The layer does not own memory: weights, parameters and gradients belong to the model.
+#pragma once
+
+#include <optional>
+
+#include "garam/ops/dropout.h"
+#include "garam/runtime/stream.h"
+
+namespace garam {
+
+struct LoraAdapter {
+    Tensor A;           // [r, in], compute dtype
+    Tensor B;           // [out, r]
+    Tensor A_gradient;  // f32 [r, in]
+    Tensor B_gradient;  // f32 [out, r]
+    float scaling = 1;
+    float dropout = 0;
+    std::uint32_t module = 0;  // number of the place in the model, keys the dropout mask
+};
+
+struct Linear {
+    Tensor weight;            // [out, in]
+    Tensor bias;              // [out], or empty
+    Tensor weight_gradient;   // f32 [out, in], or empty: the weight is frozen
+    Tensor bias_gradient;     // f32 [out], or empty
+    std::optional<LoraAdapter> lora;
+
+    std::int64_t in_features() const { return weight.extent(1); }
+    std::int64_t out_features() const { return weight.extent(0); }
+};
+
+// What dropout needs to know of the micro-batch; `training` false switches it off.
+struct DropoutContext {
+    bool training = false;
+    std::uint64_t seed = 0;
+    std::uint32_t step = 0;
+    Tensor positions;  // i32 [tokens]
+    Tensor samples;    // i64 [tokens]
+};
+
+// `accumulate` adds to y (a residual stream) instead of writing it. `u` [tokens, r] receives
+// dropout(x) Aᵀ for the backward; an empty Tensor when there is no adapter or no backward follows.
+void linear_forward(Stream& stream, const Linear& linear, const Tensor& x, const Tensor& y,
+                    bool accumulate, const DropoutContext& dropout, const Tensor& u);
+
+// Adds to the gradients of whatever is trained, and writes (or adds to, with accumulate_dx) dx, unless
+// dx is empty. x and u as in the forward.
+void linear_backward(Stream& stream, const Linear& linear, const Tensor& x, const Tensor& u,
+                     const Tensor& dy, const Tensor& dx, bool accumulate_dx,
+                     const DropoutContext& dropout);
+
+}  // namespace garam

@@ -1,0 +1,78 @@
+#include "garam/nn/lm_head.h"
+
+#include <algorithm>
+
+#include "garam/ops/elementwise.h"
+#include "garam/ops/matmul.h"
+#include "garam/ops/rms_norm.h"
+
+namespace garam {
+
+std::int64_t logits_chunk_rows(std::int64_t vocab, std::int64_t rows) {
+    constexpr std::int64_t kChunkBytes = 16 << 20;
+    const std::int64_t fitting = kChunkBytes / (vocab * 4) / 16 * 16;
+    return std::min(rows, std::max<std::int64_t>(fitting, 64));
+}
+
+void lm_head_loss(Stream& stream, const LmHead& head, const Loss& loss, const Tensor& x,
+                  const Tensor& target_rows, const Tensor& targets, const Tensor& losses,
+                  const Tensor& loss_sum, const Tensor& dx) {
+    Arena& arena = stream.arena();
+    const ScratchScope scope(arena);
+    const std::int64_t rows = target_rows.elements();
+    const std::int64_t hidden = x.columns();
+    const std::int64_t vocab = head.weight.extent(0);
+    const DType dtype = x.dtype();
+    const bool gradient = static_cast<bool>(dx);
+
+    const Tensor picked = arena.scratch(dtype, {rows, hidden});
+    const Tensor normed = arena.scratch(dtype, {rows, hidden});
+    const Tensor rstd = arena.scratch(DType::f32, {rows});
+    gather_rows(stream, x, target_rows, picked);
+    rms_norm_forward(stream, picked, head.norm.weight, head.norm.eps, normed, rstd);
+
+    const std::int64_t chunk = logits_chunk_rows(vocab, rows);
+    const Tensor logits = arena.scratch(DType::f32, {chunk, vocab}, Purpose::logits);
+    // The products of the backward read the gradient in the compute dtype.
+    const Tensor narrow = gradient && dtype != DType::f32
+                              ? arena.scratch(dtype, {chunk, vocab}, Purpose::logits)
+                              : Tensor();
+    for (std::int64_t begin = 0; begin < rows; begin += chunk) {
+        const std::int64_t end = std::min(rows, begin + chunk);
+        const Tensor some = normed.slice_rows(begin, end);
+        const Tensor some_logits = logits.slice_rows(0, end - begin);
+        matmul(stream, some, head.weight, some_logits, {.transpose_b = true});
+        loss.evaluate(stream, some_logits, targets.slice_elements(begin, end),
+                      losses.slice_elements(begin, end), gradient);
+        if (!gradient) continue;
+        Tensor dlogits = some_logits;
+        if (narrow) {
+            dlogits = narrow.slice_rows(0, end - begin);
+            cast(stream, some_logits, dlogits);
+        }
+        if (head.weight_gradient)
+            matmul(stream, dlogits, some, head.weight_gradient,
+                   {.transpose_a = true, .accumulate = true});
+        // The rows' normed values are done with: their gradient takes their place.
+        matmul(stream, dlogits, head.weight, some);
+    }
+    add_sum(stream, losses, loss_sum);
+    if (!gradient) return;
+    const Tensor dpicked = arena.scratch(dtype, {rows, hidden});
+    rms_norm_backward(stream, normed, picked, head.norm.weight, rstd, dpicked, false,
+                      head.norm.weight_gradient);
+    scatter_rows(stream, dpicked, target_rows, dx);
+}
+
+void lm_head_logits(Stream& stream, const LmHead& head, const Tensor& x, const Tensor& rows,
+                    const Tensor& logits) {
+    Arena& arena = stream.arena();
+    const ScratchScope scope(arena);
+    const Tensor picked = arena.scratch(x.dtype(), {rows.elements(), x.columns()});
+    const Tensor normed = arena.scratch(x.dtype(), {rows.elements(), x.columns()});
+    gather_rows(stream, x, rows, picked);
+    rms_norm_forward(stream, picked, head.norm.weight, head.norm.eps, normed, Tensor());
+    matmul(stream, normed, head.weight, logits, {.transpose_b = true});
+}
+
+}  // namespace garam

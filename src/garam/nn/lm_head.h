@@ -1,0 +1,31 @@
+// The head of a language model: final norm, product with the output embedding, loss - only for the rows
+// that have a target, in chunks of rows, so that logits are never whole.
+#pragma once
+
+#include "garam/nn/loss.h"
+#include "garam/nn/self_attention.h"
+
+namespace garam {
+
+struct LmHead {
+    RmsNorm norm;
+    Tensor weight;           // [vocab, hidden]; the token embedding itself when tied
+    Tensor weight_gradient;  // f32, or empty
+};
+
+// Rows of logits that are in memory at a time: a chunk of about 16 MiB keeps to the processor's cache
+// and is large enough for the matrix product.
+std::int64_t logits_chunk_rows(std::int64_t vocab, std::int64_t rows);
+
+// x [tokens, hidden]; target_rows i32 [rows] ascending, targets i32 [rows]. Adds the sum of the rows'
+// losses to loss_sum f32 [1], writes single losses to `losses` f32 [rows]. Unless dx is empty, adds to
+// the gradients and writes dx [tokens, hidden] (zero in rows without a target).
+void lm_head_loss(Stream& stream, const LmHead& head, const Loss& loss, const Tensor& x,
+                  const Tensor& target_rows, const Tensor& targets, const Tensor& losses,
+                  const Tensor& loss_sum, const Tensor& dx);
+
+// logits f32 [rows, vocab] of the rows named.
+void lm_head_logits(Stream& stream, const LmHead& head, const Tensor& x, const Tensor& rows,
+                    const Tensor& logits);
+
+}  // namespace garam

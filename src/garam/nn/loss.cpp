@@ -1,0 +1,12 @@
+#include "garam/nn/loss.h"
+
+#include "garam/ops/cross_entropy.h"
+
+namespace garam {
+
+void CrossEntropyLoss::evaluate(Stream& stream, const Tensor& logits, const Tensor& targets,
+                                const Tensor& losses, bool gradient) const {
+    cross_entropy(stream, logits, targets, losses, gradient);
+}
+
+}  // namespace garam

@@ -1,0 +1,163 @@
+#include "garam/train/engine.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "garam/core/error.h"
+#include "garam/ops/elementwise.h"
+#include "garam/optim/clipping.h"
+#include "garam/runtime/transfer.h"
+
+namespace garam {
+namespace {
+
+// A micro-batch of exactly these bounds: one longest sample, the rest cut into others no longer.
+TokenBatch batch_of(const BatchBounds& bounds) {
+    TokenBatch batch;
+    for (std::int64_t left = bounds.tokens; left > 0;) {
+        const std::int64_t length = std::min(left, std::max<std::int64_t>(bounds.longest, 1));
+        const std::vector<std::int32_t> ids(static_cast<std::size_t>(length), 0);
+        batch.append(ids, ids, batch.samples());
+        left -= length;
+    }
+    std::int64_t targets = 0;
+    for (std::int32_t& target : batch.targets) {
+        target = targets < bounds.targets ? 0 : kIgnore;
+        ++targets;
+    }
+    return batch;
+}
+
+bool is_finite(const Tensor& tensor) {
+    const float* const values = tensor.data<float>();
+    return std::all_of(values, values + tensor.elements(),
+                       [](float v) { return std::isfinite(v); });
+}
+
+}  // namespace
+
+std::vector<Parameter*> TrainingEngine::pointers(std::vector<Parameter>& parameters) {
+    std::vector<Parameter*> result;
+    for (Parameter& parameter : parameters)
+        result.push_back(&parameter);
+    return result;
+}
+
+TrainingEngine::TrainingEngine(Device& device, const ModelFiles& files,
+                               const EngineOptions& options, std::int64_t arena_bytes)
+    : device_(device),
+      options_(options),
+      model_(device, files, options.model),
+      optimizer_(device, options.optimizer, pointers(model_.parameters())),
+      arena_(device, arena_bytes),
+      stream_(device_, arena_, meter_) {
+    loss_sum_ = arena_.push(DType::f32, {1}, Purpose::scratch);
+    norm_squared_ = arena_.push(DType::f32, {1}, Purpose::scratch);
+    meter_.enable(true);
+}
+
+TrainingPass TrainingEngine::pass(std::int64_t steps_done) const {
+    TrainingPass pass;
+    pass.seed = options_.seed;
+    pass.step = static_cast<std::uint32_t>(steps_done);
+    pass.recompute = options_.recompute;
+    return pass;
+}
+
+TrainingEngine::StepResult TrainingEngine::step(const std::vector<TokenBatch>& micro_batches,
+                                                std::int64_t steps_done, double learning_rate) {
+    StepResult result;
+    fill(stream_, 0, model_.all_gradients());
+    fill(stream_, 0, loss_sum_);
+    for (const TokenBatch& batch : micro_batches) {
+        result.targets += batch.num_targets();
+        model_.train_step(stream_, batch, pass(steps_done), loss_sum_);
+    }
+    const PhaseScope phase(meter_, "optimizer");
+    fill(stream_, 0, norm_squared_);
+    add_sum_of_squares(stream_, model_.all_gradients(), norm_squared_);
+    result.loss_sum = static_cast<double>(read_scalar(stream_, loss_sum_));
+    const double divisor = static_cast<double>(std::max<std::int64_t>(result.targets, 1));
+    result.grad_norm =
+        std::sqrt(static_cast<double>(read_scalar(stream_, norm_squared_))) / divisor;
+    if (!std::isfinite(result.loss_sum) || !std::isfinite(result.grad_norm))
+        report_non_finite(micro_batches, steps_done, result.loss());
+    const double scale =
+        static_cast<double>(clip_scale(result.grad_norm, options_.max_grad_norm)) / divisor;
+    optimizer_.step(stream_, learning_rate, static_cast<float>(scale), steps_done + 1);
+    return result;
+}
+
+void TrainingEngine::report_non_finite(const std::vector<TokenBatch>& micro_batches,
+                                       std::int64_t steps_done, double loss) {
+    std::string where = "no single layer";
+    for (const Parameter& parameter : model_.parameters()) {
+        if (is_finite(parameter.gradient)) continue;
+        where = "the gradient of " + parameter.name;
+        break;
+    }
+    // Which sample: each one alone, until one gives a loss or gradient that is not finite.
+    std::string sample = "no single sample";
+    for (const TokenBatch& batch : micro_batches) {
+        for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+            TokenBatch alone;
+            const auto begin = batch.cu_seqlens[s];
+            const auto end = batch.cu_seqlens[s + 1];
+            alone.ids.assign(batch.ids.begin() + begin, batch.ids.begin() + end);
+            alone.targets.assign(batch.targets.begin() + begin, batch.targets.begin() + end);
+            alone.positions.assign(batch.positions.begin() + begin, batch.positions.begin() + end);
+            alone.cu_seqlens = {0, end - begin};
+            alone.sample_ids = {batch.sample_ids[s]};
+            fill(stream_, 0, model_.all_gradients());
+            fill(stream_, 0, loss_sum_);
+            model_.train_step(stream_, alone, pass(steps_done), loss_sum_);
+            if (std::isfinite(read_scalar(stream_, loss_sum_)) && is_finite(model_.all_gradients()))
+                continue;
+            throw Error("training stopped: loss " + std::to_string(loss) + " or gradient of step " +
+                        std::to_string(steps_done + 1) + " is not finite (" + where + "; row " +
+                        std::to_string(batch.sample_ids[s] + 1) +
+                        " of the training data alone gives it): lower train.learning_rate, or "
+                        "train in fp32 with train.bf16=false; nothing of this step was applied");
+        }
+    }
+    throw Error("training stopped: loss " + std::to_string(loss) + " or gradient of step " +
+                std::to_string(steps_done + 1) + " is not finite (" + where + "; " + sample +
+                " gives it alone): lower train.learning_rate; nothing of this step was applied");
+}
+
+TrainingEngine::EvalResult TrainingEngine::evaluate(const std::vector<TokenBatch>& batches) {
+    EvalResult result;
+    for (const TokenBatch& batch : batches) {
+        fill(stream_, 0, loss_sum_);
+        model_.evaluate(stream_, batch, loss_sum_, nullptr);
+        result.loss_sum += static_cast<double>(read_scalar(stream_, loss_sum_));
+        result.targets += batch.num_targets();
+    }
+    return result;
+}
+
+MemoryPlan plan_memory(const DeviceProfile& profile, const ModelFiles& files,
+                       const EngineOptions& options, const BatchBounds& training,
+                       const BatchBounds& evaluation) {
+    constexpr std::int64_t kUnbounded = std::int64_t{1} << 42;  // address space, not memory
+    const auto device = make_dry_device(profile);
+    TrainingEngine engine(*device, files, options, kUnbounded);
+    engine.step({batch_of(training)}, 0, 0);
+    MemoryPlan plan;
+    plan.step_cost = engine.meter().total().cost;
+    if (evaluation.tokens > 0) engine.evaluate({batch_of(evaluation)});
+
+    plan.arena_bytes = engine.arena().peak();
+    plan.by_purpose = device->memory().current_by;
+    plan.by_purpose[static_cast<std::size_t>(Purpose::scratch)] -= kUnbounded;
+    for (std::size_t p = 0; p < plan.by_purpose.size(); ++p) {
+        plan.by_purpose[p] += engine.arena().peak_by()[p];
+        plan.total_bytes += plan.by_purpose[p];
+    }
+    plan.mapped_bytes = engine.model().mapped_bytes();
+    plan.trainable_elements = engine.model().trainable_elements();
+    plan.total_elements = engine.model().total_elements();
+    return plan;
+}
+
+}  // namespace garam

@@ -1,0 +1,101 @@
+// One model in training on one device: weights, trained parameters, optimiser states and the step's
+// memory, all allocated when the engine is made, and the step itself.
+//
+// The same class runs on a dry device, which is how its memory is known before it is spent:
+// plan_memory() below is a run of this engine that computes nothing.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "garam/core/token_batch.h"
+#include "garam/models/decoder.h"
+#include "garam/optim/optimizer.h"
+#include "garam/runtime/device.h"
+
+namespace garam {
+
+struct EngineOptions {
+    Decoder::Options model;
+    OptimizerOptions optimizer;
+    double max_grad_norm = 1;  // 0: no clipping
+    bool recompute = false;    // gradient_checkpointing
+    std::uint64_t seed = 42;   // of dropout
+};
+
+// Sizes that no micro-batch of a run exceeds.
+struct BatchBounds {
+    std::int64_t tokens = 0;
+    std::int64_t longest = 0;  // tokens of one sample
+    std::int64_t targets = 0;
+};
+
+struct MemoryPlan {
+    std::int64_t arena_bytes = 0;  // step memory to reserve
+    std::int64_t total_bytes = 0;  // all that garam allocates on the device, the arena included
+    std::array<std::int64_t, kPurposes> by_purpose{};  // adds up to total_bytes
+    std::int64_t mapped_bytes = 0;  // weights used in place in a mapped file (page cache)
+    std::int64_t trainable_elements = 0;
+    std::int64_t total_elements = 0;
+    Cost step_cost;  // of one optimiser step of the largest micro-batches
+};
+
+class TrainingEngine {
+  public:
+    // Throws Error as Decoder and Optimizer do, and when memory does not suffice.
+    TrainingEngine(Device& device, const ModelFiles& files, const EngineOptions& options,
+                   std::int64_t arena_bytes);
+
+    struct StepResult {
+        double loss_sum = 0;  // over the targets of all micro-batches
+        std::int64_t targets = 0;
+        double grad_norm = 0;  // of the mean loss, before clipping
+        double loss() const { return targets == 0 ? 0 : loss_sum / static_cast<double>(targets); }
+    };
+    // One optimiser step over the micro-batches; `steps_done` counts optimiser steps before it. The
+    // loss is the sum over target tokens of all micro-batches divided by their number, whatever the
+    // cut. Throws Error when loss or gradient is not finite, naming step, layer and sample;
+    // parameters are then as before the step.
+    StepResult step(const std::vector<TokenBatch>& micro_batches, std::int64_t steps_done,
+                    double learning_rate);
+
+    struct EvalResult {
+        double loss_sum = 0;
+        std::int64_t targets = 0;
+        // Mean over all target tokens; 0 when there is none.
+        double loss() const { return targets == 0 ? 0 : loss_sum / static_cast<double>(targets); }
+    };
+    EvalResult evaluate(const std::vector<TokenBatch>& batches);
+
+    Decoder& model() { return model_; }
+    Optimizer& optimizer() { return optimizer_; }
+    Arena& arena() { return arena_; }
+    Meter& meter() { return meter_; }
+    Stream& stream() { return stream_; }
+    const Device& device() const { return device_; }
+
+  private:
+    static std::vector<Parameter*> pointers(std::vector<Parameter>& parameters);
+    [[noreturn]] void report_non_finite(const std::vector<TokenBatch>& micro_batches,
+                                        std::int64_t steps_done, double loss);
+    TrainingPass pass(std::int64_t steps_done) const;
+
+    Device& device_;
+    EngineOptions options_;
+    Decoder model_;
+    Optimizer optimizer_;
+    Arena arena_;
+    Meter meter_;
+    Stream stream_;
+    Tensor loss_sum_;      // f32 [1], on the arena's low end for good
+    Tensor norm_squared_;  // f32 [1]
+};
+
+// Runs the engine on a dry device of that profile over the largest micro-batches of training and,
+// where `evaluation` has tokens, of evaluation. Reads no weights.
+MemoryPlan plan_memory(const DeviceProfile& profile, const ModelFiles& files,
+                       const EngineOptions& options, const BatchBounds& training,
+                       const BatchBounds& evaluation);
+
+}  // namespace garam

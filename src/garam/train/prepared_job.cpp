@@ -1,0 +1,198 @@
+#include "garam/train/prepared_job.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "garam/core/error.h"
+#include "garam/core/parallel.h"
+#include "garam/data/fingerprint.h"
+
+namespace garam {
+namespace {
+
+constexpr std::int64_t kMaxSteps = std::int64_t{1} << 31;
+
+EncodingSettings encoding_of(const TrainConfig& train, std::int64_t vocab_size) {
+    EncodingSettings settings;
+    settings.max_length = train.max_length;
+    settings.truncation = train.truncation_mode == "keep_end" ? Truncation::keep_end
+                                                              : Truncation::keep_start;
+    settings.assistant_only_loss = train.assistant_only_loss;
+    settings.completion_only_loss = train.completion_only_loss;
+    settings.vocab_size = vocab_size;
+    return settings;
+}
+
+LoaderOptions loader_options(const JobConfig& config) {
+    LoaderOptions options;
+    options.rows_per_micro_batch = config.train.per_device_train_batch_size;
+    options.micro_batches_per_step = config.train.gradient_accumulation_steps;
+    options.max_length = config.train.max_length;
+    options.packing = config.train.packing;
+    options.shuffle = config.data.shuffle;
+    options.seed = static_cast<std::uint64_t>(config.train.seed);
+    return options;
+}
+
+OptimizerOptions optimizer_options(const TrainConfig& train) {
+    OptimizerOptions options;
+    options.kind = optimizer_kind_from_name(train.optim);
+    options.weight_decay = train.weight_decay;
+    options.beta1 = train.adam_beta1;
+    options.beta2 = train.adam_beta2;
+    options.epsilon = train.adam_epsilon;
+    return options;
+}
+
+// Settings that change which numbers a run computes, beyond those that RunIdentity names one by one.
+std::string config_fingerprint(const JobConfig& config, const EngineOptions& engine,
+                               std::int64_t max_steps) {
+    const TrainConfig& train = config.train;
+    Json json;
+    json.set("method", train.method);
+    json.set("compute", std::string(name_of(engine.model.compute)));
+    json.set("shuffle", config.data.shuffle);
+    json.set("max_steps", max_steps);
+    json.set("optim", train.optim);
+    json.set("learning_rate", train.learning_rate);
+    json.set("lr_scheduler_type", train.lr_scheduler_type);
+    json.set("warmup_steps", train.resolved_warmup_steps(max_steps));
+    json.set("weight_decay", train.weight_decay);
+    json.set("adam", Json::Array{train.adam_beta1, train.adam_beta2, train.adam_epsilon});
+    json.set("max_grad_norm", train.max_grad_norm);
+    if (engine.model.lora) {
+        const LoraSettings& lora = *engine.model.lora;
+        json.set("lora", Json::Array{lora.r, lora.lora_alpha, lora.lora_dropout, lora.use_rslora});
+    }
+    return json.dump();
+}
+
+std::string hexadecimal(std::uint64_t value) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    std::string text(16, '0');
+    for (std::size_t i = 0; i < 16; ++i) text[15 - i] = kDigits[(value >> (4 * i)) & 15];
+    return text;
+}
+
+BatchBounds bounds_of(const Loader::Largest& largest) {
+    return {largest.tokens, largest.longest, largest.targets};
+}
+
+BatchBounds bounds_of(const std::vector<TokenBatch>& batches) {
+    BatchBounds bounds;
+    for (const TokenBatch& batch : batches) {
+        bounds.tokens = std::max(bounds.tokens, batch.tokens());
+        bounds.longest = std::max(bounds.longest, batch.longest());
+        bounds.targets = std::max(bounds.targets, batch.num_targets());
+    }
+    return bounds;
+}
+
+void read_data(PreparedJob& job) {
+    const JobConfig& config = job.config;
+    const EncodingSettings encoding = encoding_of(
+        config.train, DecoderConfig::from_json(job.files.config(), job.files.path().string())
+                          .vocab_size);
+    job.training = read_samples(config.data.train, config.data, encoding, *job.tokenizer);
+    job.notes.push_back(job.training.report.summary());
+    job.loader = std::make_unique<Loader>(job.training.samples, loader_options(config));
+    job.training_bounds = bounds_of(job.loader->largest());
+    if (config.data.validation.empty()) return;
+
+    job.validation = read_samples(config.data.validation, config.data, encoding, *job.tokenizer);
+    job.notes.push_back(job.validation.report.summary());
+    // As many tokens at a time as the user allows rows, but no more than training has: evaluation
+    // keeps nothing for a backward, so it then needs less memory than training.
+    const std::int64_t longest = job.validation.report.longest;
+    const std::int64_t wanted = config.train.per_device_eval_batch_size * longest;
+    job.evaluation = evaluation_batches(
+        job.validation.samples,
+        std::max(longest, std::min(wanted, job.training_bounds.tokens)));
+    job.evaluation_bounds = bounds_of(job.evaluation);
+}
+
+std::int64_t steps_of(const TrainConfig& train, const Loader& loader) {
+    if (train.max_steps > 0) return train.max_steps;
+    const double steps = std::ceil(train.num_train_epochs *
+                                   static_cast<double>(loader.steps_per_epoch()));
+    if (!(steps >= 1) || steps > static_cast<double>(kMaxSteps))
+        throw Error("train.num_train_epochs: " + std::to_string(train.num_train_epochs) +
+                    " epochs of " + std::to_string(loader.steps_per_epoch()) +
+                    " steps are not between 1 and 2^31 steps");
+    return static_cast<std::int64_t>(steps);
+}
+
+// What the adapter says it is trained on against what it is now trained on.
+void choose_adapter(PreparedJob& job) {
+    JobConfig& config = job.config;
+    job.base_name = config.lora.base_model_name_or_path;
+    if (job.base_name.empty()) job.base_name = job.files.name();
+    if (job.base_name.empty() && !job.files.is_gguf())
+        job.base_name = job.files.path().string();
+    if (config.train.method == "full") {
+        if (!config.adapter.empty())
+            throw Error("adapter: there is none in full fine-tuning; set train.method=lora, or "
+                        "merge it into the model first");
+        job.engine.model.trained = Decoder::Trained::all_weights;
+        return;
+    }
+    job.engine.model.trained = Decoder::Trained::adapter;
+    if (!config.adapter.empty()) {
+        job.adapter = read_peft_adapter(config.adapter);
+        const double dropout = config.lora.lora_dropout;
+        config.lora = job.adapter->settings;
+        config.lora.lora_dropout = dropout;
+        job.notes.push_back("going on with " + config.adapter + ": r, lora_alpha, use_rslora and "
+                            "target_modules are the adapter's");
+    }
+    if (job.base_name.empty())
+        job.notes.push_back(
+            "warning: the base model's name is unknown (" + job.files.path().filename().string() +
+            "), so adapter_config.json will name none and PEFT cannot find the base by itself: set "
+            "lora.base_model_name_or_path");
+    config.lora.base_model_name_or_path = job.base_name;
+    job.engine.model.lora = config.lora;
+}
+
+}  // namespace
+
+MemoryPlan PreparedJob::plan() const {
+    return plan_memory(profile, files, engine, training_bounds, evaluation_bounds);
+}
+
+std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
+    validate(config);
+    if (config.threads > 0) set_num_threads(config.threads);
+    auto job = std::unique_ptr<PreparedJob>(new PreparedJob{
+        .config = config,
+        .files = ModelFiles::open(config.model),
+        .tokenizer = load_tokenizer(config.model),
+    });
+    job->profile = detect_cpu_profile();
+    const TrainConfig& train = job->config.train;
+    read_data(*job);
+    choose_adapter(*job);
+    job->max_steps = steps_of(train, *job->loader);
+
+    EngineOptions& engine = job->engine;
+    engine.model.compute =
+        train.bf16.value_or(job->profile.fast_bf16) ? DType::bf16 : DType::f32;
+    engine.model.seed = static_cast<std::uint64_t>(train.seed);
+    engine.model.max_positions =
+        std::max(job->training_bounds.longest, job->evaluation_bounds.longest);
+    engine.optimizer = optimizer_options(train);
+    engine.max_grad_norm = train.max_grad_norm;
+    engine.recompute = train.gradient_checkpointing;
+    engine.seed = static_cast<std::uint64_t>(train.seed);
+
+    job->identity = {.seed = static_cast<std::uint64_t>(train.seed),
+                     .per_device_train_batch_size = train.per_device_train_batch_size,
+                     .gradient_accumulation_steps = train.gradient_accumulation_steps,
+                     .max_length = train.max_length,
+                     .packing = train.packing,
+                     .data_fingerprint = hexadecimal(fingerprint(job->training.samples)),
+                     .config_fingerprint = config_fingerprint(job->config, engine, job->max_steps)};
+    return job;
+}
+
+}  // namespace garam

@@ -1,0 +1,45 @@
+// A job as far as it is known before anything is computed: files opened and checked, data read as
+// tokens, the cut of the data into steps, what the engine is asked for. `garam train` and
+// `garam plan` begin alike with this.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "garam/data/loader.h"
+#include "garam/data/read_samples.h"
+#include "garam/io/model_files.h"
+#include "garam/text/tokenizer.h"
+#include "garam/train/engine.h"
+#include "garam/train/job_config.h"
+#include "garam/train/trainer_state.h"
+
+namespace garam {
+
+struct PreparedJob {
+    JobConfig config;
+    ModelFiles files;
+    std::unique_ptr<Tokenizer> tokenizer;
+    SampleSet training;
+    SampleSet validation;             // without samples where no file was named
+    std::unique_ptr<Loader> loader;   // over training.samples
+    std::vector<TokenBatch> evaluation;
+    DeviceProfile profile;            // of the device that computes
+    EngineOptions engine;
+    BatchBounds training_bounds;
+    BatchBounds evaluation_bounds;
+    std::optional<PeftAdapter> adapter;  // to go on with
+    std::int64_t max_steps = 0;
+    std::string base_name;            // for adapter_config.json; empty: unknown
+    RunIdentity identity;
+    std::vector<std::string> notes;   // what a user should know before it starts
+
+    MemoryPlan plan() const;
+};
+
+// Throws Error for whatever is wrong with config, model, adapter or data.
+std::unique_ptr<PreparedJob> prepare(const JobConfig& config);
+
+}  // namespace garam

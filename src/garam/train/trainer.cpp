@@ -1,0 +1,357 @@
+#include "garam/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "garam/core/error.h"
+#include "garam/data/prefetching_loader.h"
+#include "garam/io/atomic_write.h"
+#include "garam/optim/schedule.h"
+#include "garam/train/checkpoint.h"
+#include "garam/train/interrupt.h"
+#include "garam/train/metrics_log.h"
+#include "garam/train/run_folder.h"
+#include "garam/train/tensorboard_log.h"
+
+namespace garam {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class Trainer {
+  public:
+    Trainer(PreparedJob& job, const MemoryPlan& plan, std::vector<TrainObserver*> observers)
+        : job_(job),
+          train_(job.config.train),
+          output_dir_(train_.output_dir),
+          device_(make_cpu_device(job.profile)),
+          engine_(*device_, job.files, job.engine, plan.arena_bytes),
+          observers_(std::move(observers)) {
+        schedule_.type = schedule_type_from_name(train_.lr_scheduler_type);
+        schedule_.learning_rate = train_.learning_rate;
+        schedule_.total_steps = job.max_steps;
+        schedule_.warmup_steps = train_.resolved_warmup_steps(job.max_steps);
+        state_.max_steps = job.max_steps;
+        state_.identity = job.identity;
+        if (job.adapter) engine_.model().load_adapter(*job.adapter, job.config.adapter);
+    }
+
+    // Takes everything from a checkpoint, or throws Error and leaves it as it was.
+    void resume(const fs::path& folder) {
+        const Checkpoint checkpoint = Checkpoint::open(folder);
+        const auto changed = differences(job_.identity, checkpoint.state().identity);
+        if (!changed.empty()) {
+            std::string list;
+            for (const std::string& difference : changed)
+                list += (list.empty() ? "" : "; ") + difference;
+            throw Error(folder.string() + " belongs to another run: " + list);
+        }
+        checkpoint.restore(masters(), engine_.optimizer().states());
+        engine_.optimizer().refresh_copies(engine_.stream());
+        state_ = checkpoint.state();
+    }
+
+    std::int64_t steps_done() const { return state_.global_step; }
+    void add_observer(TrainObserver* observer) { observers_.push_back(observer); }
+
+    EndReport run() {
+        start_ = Clock::now();
+        announce();
+        const InterruptGuard interrupt;
+        PrefetchingLoader loader(*job_.loader, state_.global_step,
+                                 std::max(state_.global_step, job_.max_steps));
+        engine_.meter().clear();
+        std::string reason = "finished";
+        while (state_.global_step < job_.max_steps) {
+            one_step(loader);
+            if (interrupt.requested()) {
+                reason = "interrupted";
+                break;
+            }
+            if (stops_early()) {
+                reason = "stopped early";
+                break;
+            }
+        }
+        if (reason != "finished" || last_saved_ != state_.global_step) save();
+        EndReport end = summary(reason);
+        if (reason == "interrupted") {
+            end.outputs.emplace_back("checkpoint",
+                                     (output_dir_ / checkpoint_name()).string());
+        } else {
+            finish(end);
+        }
+        for (TrainObserver* observer : observers_) observer->on_end(end);
+        return end;
+    }
+
+  private:
+    void announce() {
+        StartReport report;
+        report.model = job_.config.model;
+        report.output_dir = output_dir_.string();
+        report.first_step = state_.global_step;
+        report.max_steps = job_.max_steps;
+        report.num_epochs = job_.loader->epoch_at(job_.max_steps - 1);
+        report.num_samples = static_cast<std::int64_t>(job_.training.samples.size());
+        report.samples_per_step =
+            train_.per_device_train_batch_size * train_.gradient_accumulation_steps;
+        report.trained_parameters = engine_.model().trainable_elements();
+        report.total_parameters = engine_.model().total_elements();
+        if (engine_.model().lora() != nullptr)
+            report.total_parameters += report.trained_parameters;
+        for (TrainObserver* observer : observers_) observer->on_start(report);
+        for (const std::string& note : job_.notes) message(note);
+    }
+
+    void message(const std::string& text) {
+        for (TrainObserver* observer : observers_) observer->on_message(text);
+    }
+
+    void one_step(PrefetchingLoader& loader) {
+        const Clock::time_point begin = Clock::now();
+        const std::vector<TokenBatch> batches = loader.next();
+        data_seconds_ += seconds_since(begin);
+        const double rate = learning_rate(schedule_, state_.global_step);
+        const auto result = engine_.step(batches, state_.global_step, rate);
+        std::int64_t tokens = 0;
+        for (const TokenBatch& batch : batches) tokens += batch.tokens();
+        const double seconds = seconds_since(begin);
+
+        state_.epoch = job_.loader->epoch_at(state_.global_step);
+        ++state_.global_step;
+        state_.num_input_tokens_seen += tokens;
+        state_.num_target_tokens_seen += result.targets;
+        ++state_.unlogged_steps;
+        state_.unlogged_loss_sum += result.loss();
+        state_.unlogged_target_tokens += result.targets;
+        state_.unlogged_tokens += tokens;
+        unlogged_seconds_ += seconds;
+        step_seconds_ += seconds;
+        loss_sum_ += result.loss_sum;
+        targets_ += result.targets;
+        tokens_ += tokens;
+        tokens_since_log_ += tokens;
+
+        const ProgressReport progress{state_.global_step, job_.max_steps, seconds_since(start_)};
+        for (TrainObserver* observer : observers_) observer->on_progress(progress);
+        const bool last = state_.global_step == job_.max_steps;
+        if (last || due(train_.logging_steps)) log(result.grad_norm, rate);
+        if (!job_.evaluation.empty() && (last || due(train_.resolved_eval_steps()))) evaluate();
+        if (last || due(train_.save_steps)) save();
+    }
+
+    bool due(std::int64_t every) const { return every > 0 && state_.global_step % every == 0; }
+
+    void log(double grad_norm, double rate) {
+        StepReport report;
+        report.step = state_.global_step;
+        report.max_steps = job_.max_steps;
+        report.epoch = state_.epoch;
+        report.loss = state_.unlogged_loss_sum /
+                      static_cast<double>(std::max<std::int64_t>(state_.unlogged_steps, 1));
+        report.grad_norm = grad_norm;
+        report.learning_rate = rate;
+        report.num_target_tokens = state_.unlogged_target_tokens;
+        report.num_tokens = state_.unlogged_tokens;
+        report.tokens_per_second = static_cast<double>(tokens_since_log_) / unlogged_seconds_;
+        report.peak_memory_bytes = device_->memory().peak;
+        report.seconds = seconds_since(start_);
+        for (TrainObserver* observer : observers_) observer->on_step(report);
+        state_.unlogged_steps = 0;
+        state_.unlogged_loss_sum = 0;
+        state_.unlogged_target_tokens = 0;
+        state_.unlogged_tokens = 0;
+        tokens_since_log_ = 0;
+        unlogged_seconds_ = 0;
+    }
+
+    void evaluate() {
+        const Clock::time_point begin = Clock::now();
+        const auto result = engine_.evaluate(job_.evaluation);
+        EvalReport report;
+        report.step = state_.global_step;
+        report.epoch = state_.epoch;
+        report.eval_loss = result.loss();
+        report.num_target_tokens = result.targets;
+        report.seconds = seconds_since(begin);
+        report.is_best = !state_.best_metric || result.loss() < *state_.best_metric;
+        evaluation_seconds_ += report.seconds;
+        if (!std::isfinite(report.eval_loss))
+            throw Error("evaluation after step " + std::to_string(state_.global_step) +
+                        " gave a loss that is not finite; the checkpoints before it stay");
+        for (TrainObserver* observer : observers_) observer->on_evaluation(report);
+        if (report.is_best) {
+            state_.best_metric = report.eval_loss;
+            state_.best_model_checkpoint = checkpoint_name();
+            state_.evaluations_without_gain = 0;
+            const Clock::time_point saving = Clock::now();
+            write_folder_atomically(output_dir_ / "best", [&](const fs::path& folder) {
+                write_result(job_, engine_.model(), folder);
+            });
+            save_seconds_ += seconds_since(saving);
+        } else {
+            ++state_.evaluations_without_gain;
+        }
+    }
+
+    bool stops_early() const {
+        return train_.early_stopping_patience &&
+               state_.evaluations_without_gain >= *train_.early_stopping_patience;
+    }
+
+    std::string checkpoint_name() const {
+        return "checkpoint-" + std::to_string(state_.global_step);
+    }
+
+    NamedTensors masters() {
+        NamedTensors tensors;
+        for (const Parameter& parameter : engine_.model().parameters())
+            tensors.emplace_back(parameter.name, parameter.master);
+        return tensors;
+    }
+
+    void save() {
+        const Clock::time_point begin = Clock::now();
+        CheckpointContents contents;
+        contents.state = state_;
+        contents.masters = masters();
+        contents.optimizer = engine_.optimizer().states();
+        contents.write_model = [&](const fs::path& folder) {
+            write_result(job_, engine_.model(), folder);
+        };
+        if (engine_.model().lora() != nullptr) {
+            contents.masters_file = "adapter_model.safetensors";
+        } else if (engine_.model().compute_dtype() == DType::f32) {
+            contents.masters_file = "model.safetensors";
+        }
+        const fs::path path = save_checkpoint(output_dir_, contents);
+        last_saved_ = state_.global_step;
+        rotate_checkpoints(output_dir_, train_.save_total_limit.value_or(0),
+                           train_.load_best_model_at_end ? state_.best_model_checkpoint : "");
+        for (TrainObserver* observer : observers_) observer->on_checkpoint(path);
+        save_seconds_ += seconds_since(begin);
+    }
+
+    // The run's result: the last state, or with load_best_model_at_end the best one.
+    void finish(EndReport& end) {
+        const std::string name = result_name(job_);
+        const fs::path best = output_dir_ / "best";
+        const bool take_best = train_.load_best_model_at_end && fs::is_directory(best);
+        write_folder_atomically(output_dir_ / name, [&](const fs::path& folder) {
+            if (take_best) {
+                fs::copy(best, folder, fs::copy_options::recursive);
+            } else {
+                write_result(job_, engine_.model(), folder);
+            }
+        });
+        end.outputs.emplace_back(name, (output_dir_ / name).string());
+        if (fs::is_directory(best)) end.outputs.emplace_back("best", best.string());
+        end.outputs.emplace_back("metrics", (output_dir_ / "metrics.jsonl").string());
+    }
+
+    EndReport summary(const std::string& reason) {
+        EndReport end;
+        end.reason = reason;
+        end.step = state_.global_step;
+        end.max_steps = job_.max_steps;
+        end.epoch = state_.epoch;
+        end.train_loss = targets_ == 0 ? 0 : loss_sum_ / static_cast<double>(targets_);
+        end.num_target_tokens = targets_;
+        end.num_tokens = tokens_;
+        end.seconds = seconds_since(start_);
+        end.tokens_per_second =
+            step_seconds_ > 0 ? static_cast<double>(tokens_) / step_seconds_ : 0;
+        end.peak_memory_bytes = device_->memory().peak;
+
+        std::map<std::string, double> phases{{"data", data_seconds_},
+                                             {"evaluation", evaluation_seconds_},
+                                             {"saving", save_seconds_}};
+        double known = data_seconds_ + evaluation_seconds_ + save_seconds_;
+        for (const auto& [key, entry] : engine_.meter().table()) {
+            if (key.first == "evaluate") continue;  // part of evaluation
+            phases[key.first.empty() ? "other" : key.first] += entry.seconds;
+            known += entry.seconds;
+        }
+        phases["other"] += std::max(0.0, end.seconds - known);
+        end.seconds_by_phase.assign(phases.begin(), phases.end());
+        std::sort(end.seconds_by_phase.begin(), end.seconds_by_phase.end(),
+                  [](const auto& a, const auto& b) { return a.second > b.second; });
+
+        auto purposes = device_->memory().current_by;
+        purposes[static_cast<std::size_t>(Purpose::scratch)] -= engine_.arena().capacity();
+        for (std::size_t p = 0; p < purposes.size(); ++p) {
+            purposes[p] += engine_.arena().peak_by()[p];
+            if (purposes[p] > 0)
+                end.peak_by_purpose.emplace_back(name_of(static_cast<Purpose>(p)), purposes[p]);
+        }
+        return end;
+    }
+
+    PreparedJob& job_;
+    const TrainConfig& train_;
+    fs::path output_dir_;
+    std::unique_ptr<Device> device_;
+    TrainingEngine engine_;
+    std::vector<TrainObserver*> observers_;
+    ScheduleOptions schedule_;
+    TrainerState state_;
+    std::int64_t last_saved_ = -1;
+    Clock::time_point start_;
+    double unlogged_seconds_ = 0;
+    std::int64_t tokens_since_log_ = 0;  // of this process
+    // Of this process, for the summary.
+    double loss_sum_ = 0;
+    std::int64_t targets_ = 0;
+    std::int64_t tokens_ = 0;
+    double step_seconds_ = 0;
+    double data_seconds_ = 0;
+    double evaluation_seconds_ = 0;
+    double save_seconds_ = 0;
+};
+
+// The checkpoint that the config asks to go on with; empty: a new run.
+fs::path checkpoint_to_resume(const TrainConfig& train, std::vector<std::string>& notes) {
+    const std::string& wanted = train.resume_from_checkpoint;
+    if (wanted == "false") return {};
+    if (wanted != "true") return wanted;
+    const LastCheckpoint last = find_last_checkpoint(train.output_dir);
+    for (const std::string& reason : last.passed_over) notes.push_back("warning: " + reason);
+    if (!last.folder)
+        throw Error("train.resume_from_checkpoint: " + train.output_dir +
+                    " holds no complete checkpoint; start anew with "
+                    "train.resume_from_checkpoint=false");
+    return *last.folder;
+}
+
+}  // namespace
+
+EndReport train(const JobConfig& config, const std::string& config_yaml,
+                const std::vector<TrainObserver*>& observers) {
+    const auto job = prepare(config);
+    const fs::path output_dir = config.train.output_dir;
+    const fs::path checkpoint = checkpoint_to_resume(config.train, job->notes);
+    if (checkpoint.empty()) begin_run_folder(output_dir, config.train.overwrite_output_dir);
+    Trainer trainer(*job, job->plan(), observers);
+    if (!checkpoint.empty()) {
+        trainer.resume(checkpoint);
+        fs::create_directories(output_dir);
+    }
+    write_file_atomically(output_dir / "config.yaml", config_yaml);
+    MetricsLog metrics(output_dir / "metrics.jsonl", trainer.steps_done());
+    trainer.add_observer(&metrics);
+    std::optional<TensorboardLog> tensorboard;
+    if (config.train.report_to == "tensorboard") {
+        tensorboard.emplace(output_dir / "runs");
+        trainer.add_observer(&*tensorboard);
+    }
+    return trainer.run();
+}
+
+}  // namespace garam

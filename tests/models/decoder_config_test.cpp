@@ -1,0 +1,70 @@
+#include "garam/models/decoder_config.h"
+
+#include <gtest/gtest.h>
+
+#include "garam/core/error.h"
+
+namespace garam {
+namespace {
+
+Json small_config() {
+    return Json::parse(R"({"model_type": "llama", "vocab_size": 100, "hidden_size": 32,
+        "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+        "eos_token_id": [2, 5]})",
+                       "config.json");
+}
+
+std::string error_of(const Json& config) {
+    try {
+        DecoderConfig::from_json(config, "config.json");
+    } catch (const Error& e) {
+        return e.what();
+    }
+    return "";
+}
+
+TEST(DecoderConfig, ReadsSizesAndDefaults) {
+    const DecoderConfig config = DecoderConfig::from_json(small_config(), "config.json");
+    EXPECT_EQ(config.head_dim, 8);
+    EXPECT_EQ(config.num_kv_heads, 2);
+    EXPECT_EQ(config.rope.theta, 10000);
+    EXPECT_EQ(config.eos_ids, (std::vector<std::int32_t>{2, 5}));
+    EXPECT_FALSE(config.tie_word_embeddings.has_value());
+}
+
+// Each change makes the config wrong; the message names the key.
+TEST(DecoderConfig, RefusesByName) {
+    const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
+        {"model_type", "\"mixtral\"", "mixtral"},
+        {"hidden_act", "\"gelu\"", "gelu"},
+        {"vocab_size", "0", "vocab_size"},
+        {"vocab_size", "\"many\"", "vocab_size"},
+        {"vocab_size", "1e12", "vocab_size"},
+        {"hidden_size", "-32", "hidden_size"},
+        {"hidden_size", "33", "hidden_size"},
+        {"num_key_value_heads", "3", "num_key_value_heads"},
+        {"head_dim", "7", "head_dim"},
+        {"rms_norm_eps", "0", "rms_norm_eps"},
+        {"eos_token_id", "100", "eos_token_id"},
+        {"attention_dropout", "0.1", "attention_dropout"},
+        {"quantization_config", "{\"load_in_4bit\": true}", "quantization_config"},
+        {"rope_scaling", "{\"type\": \"yarn\", \"factor\": 4}", "yarn"},
+        {"rope_scaling", "{\"type\": \"linear\"}", "factor"},
+        {"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": -1}", "factor"},
+        {"rope_scaling", "3", "rope_scaling"},
+        {"rope_parameters", "{\"rope_type\": \"llama3\", \"factor\": 8}", "low_freq_factor"},
+        {"rope_parameters", "{\"rope_theta\": 0, \"rope_type\": \"default\"}", "rope_theta"},
+    };
+    for (const auto& [key, value, named] : cases) {
+        Json config = small_config();
+        config.set(key, Json::parse(value, "test"));
+        EXPECT_NE(error_of(config).find(named), std::string::npos)
+            << key << " = " << value << ": " << error_of(config);
+    }
+    EXPECT_NE(error_of(Json::parse("[]", "t")), "");
+    EXPECT_NE(error_of(Json::parse("{}", "t")), "");
+}
+
+}  // namespace
+}  // namespace garam

@@ -1,0 +1,214 @@
+// What must not depend on how the work is cut up: accumulation, packing, padding, recompute, threads.
+//
+// Bounds: where only the order of fp32 sums differs, two results of a sum of n products part by at most
+// about sqrt(n) units of 2^-24 of the terms' norm; the gradients here pass through some ten such sums of
+// up to 300 terms in sequence, so 3e-5 of a tensor's norm is a fair bound (measured: under 1e-6).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "garam/core/parallel.h"
+#include "garam/core/philox.h"
+#include "models/decoder_harness.h"
+#include "testing/golden_batch.h"
+#include "testing/temp_dir.h"
+#include "testing/tiny_model.h"
+
+namespace garam {
+namespace {
+
+using testing::DecoderHarness;
+using testing::TempDir;
+
+constexpr double kReordered = 3e-5;
+
+struct Row {
+    std::vector<std::int32_t> ids;
+    std::vector<std::int32_t> labels;
+};
+
+std::vector<Row> random_rows(const std::vector<int>& lengths) {
+    Random random(11);
+    std::vector<Row> rows;
+    for (const int length : lengths) {
+        Row row;
+        for (int t = 0; t < length; ++t) {
+            row.ids.push_back(static_cast<std::int32_t>(random.below(256)));
+            row.labels.push_back(random.below(3) == 0 ? kIgnore : row.ids.back());
+        }
+        rows.push_back(row);
+    }
+    return rows;
+}
+
+// The rows in micro-batches of the given sizes.
+std::vector<TokenBatch> cut(const std::vector<Row>& rows, const std::vector<std::size_t>& sizes) {
+    std::vector<TokenBatch> batches;
+    std::size_t next = 0;
+    for (const std::size_t size : sizes) {
+        batches.emplace_back();
+        for (std::size_t i = 0; i < size; ++i, ++next)
+            batches.back().append(rows[next].ids, rows[next].labels,
+                                  static_cast<std::int64_t>(next));
+    }
+    return batches;
+}
+
+class DecoderInvariance : public ::testing::TestWithParam<DType> {
+  protected:
+    DecoderInvariance() {
+        testing::TinyModel model;
+        model.biases = true;
+        write_tiny_model(dir_.path(), model);
+        files_ = std::make_unique<ModelFiles>(ModelFiles::open(dir_.path()));
+    }
+    std::unique_ptr<DecoderHarness> make(double dropout = 0,
+                                         Decoder::Trained trained = Decoder::Trained::adapter) {
+        Decoder::Options options;
+        options.compute = GetParam();
+        options.trained = trained;
+        options.seed = 3;
+        if (trained == Decoder::Trained::adapter)
+            options.lora = LoraSettings{.r = 4,
+                                        .lora_alpha = 8,
+                                        .lora_dropout = dropout,
+                                        .target_modules = {"all-linear"}};
+        auto run = std::make_unique<DecoderHarness>(*files_, options);
+        // B away from zero, so that every gradient is.
+        for (std::size_t p = 0; p < run->model.parameters().size(); ++p) {
+            Parameter& parameter = run->model.parameters()[p];
+            if (!parameter.name.ends_with("lora_B.weight")) continue;
+            Random random(5, p);
+            for (std::int64_t i = 0; i < parameter.master.elements(); ++i)
+                parameter.master.data<float>()[i] = static_cast<float>(0.1 * random.normal());
+        }
+        run->model.refresh_copies();
+        return run;
+    }
+    double tolerance() const {
+        // bf16 activations round to 2^-9; cutting the batch otherwise changes no rounding but that of
+        // sums of bf16 products in fp32 and of the residual stream's accumulation.
+        return GetParam() == DType::f32 ? kReordered : 2e-2;
+    }
+
+    TempDir dir_;
+    std::unique_ptr<ModelFiles> files_;
+    const std::vector<Row> rows_ = random_rows({17, 3, 40, 9, 28, 1, 33});
+};
+
+INSTANTIATE_TEST_SUITE_P(Compute, DecoderInvariance, ::testing::Values(DType::f32, DType::bf16),
+                         [](const auto& param) { return std::string(name_of(param.param)); });
+
+TEST_P(DecoderInvariance, AccumulationSplits) {
+    for (const auto trained : {Decoder::Trained::adapter, Decoder::Trained::all_weights}) {
+        const auto run = make(0.1, trained);
+        const float loss = run->gradients(cut(rows_, {7}));
+        const std::vector<float> whole = run->all_gradients();
+        for (const auto& sizes : std::vector<std::vector<std::size_t>>{
+                 {1, 1, 1, 1, 1, 1, 1}, {2, 2, 2, 1}, {3, 4}, {6, 1}}) {
+            EXPECT_NEAR(run->gradients(cut(rows_, sizes)), loss, tolerance() * loss);
+            EXPECT_LE(testing::relative_error(run->all_gradients().data(), whole), tolerance());
+        }
+    }
+}
+
+// Padding never reaches the model; what is left of it is where a sample's targets lie. Rows without any
+// target add nothing.
+TEST_P(DecoderInvariance, RowsWithoutTargetsAddNothing) {
+    const auto run = make();
+    const auto batches = cut(rows_, {7});
+    const float loss = run->gradients(batches);
+    const std::vector<float> plain = run->all_gradients();
+    std::vector<Row> more = rows_;
+    for (Row& row : more) row.labels.assign(row.labels.size(), kIgnore);
+    auto with_silent = batches;
+    for (TokenBatch& silent : cut(more, {3, 4})) with_silent.push_back(silent);
+    EXPECT_EQ(run->gradients(with_silent), loss);
+    EXPECT_EQ(run->all_gradients(), plain);
+}
+
+// A sample alone, beside others, and in another place of the batch gives the same logits.
+TEST_P(DecoderInvariance, PackedSamplesDoNotSeeEachOther) {
+    const auto run = make();
+    const std::vector<float> packed = run->logits(cut(rows_, {7}).front());
+    std::size_t offset = 0;
+    for (std::size_t r = 0; r < rows_.size(); ++r) {
+        TokenBatch alone;
+        alone.append(rows_[r].ids, rows_[r].labels, static_cast<std::int64_t>(r));
+        const std::vector<float> got = run->logits(alone);
+        const std::vector<float> want(packed.begin() + static_cast<std::ptrdiff_t>(offset),
+                                      packed.begin() +
+                                          static_cast<std::ptrdiff_t>(offset + got.size()));
+        EXPECT_LE(testing::relative_error(got.data(), want), tolerance()) << r;
+        offset += got.size();
+    }
+}
+
+TEST_P(DecoderInvariance, RecomputeIsBitEqual) {
+    for (const double dropout : {0.0, 0.2}) {
+        const auto run = make(dropout);
+        const auto batches = cut(rows_, {3, 4});
+        const float loss = run->gradients(batches, {.seed = 9, .step = 5});
+        const std::vector<float> kept = run->all_gradients();
+        EXPECT_EQ(run->gradients(batches, {.seed = 9, .step = 5, .recompute = true}), loss);
+        EXPECT_EQ(run->all_gradients(), kept);
+        EXPECT_EQ(run->gradients(batches, {.seed = 9, .step = 5}), loss);
+        EXPECT_EQ(run->all_gradients(), kept);
+    }
+}
+
+TEST_P(DecoderInvariance, DropoutDependsOnSeedAndStepOnly) {
+    const auto run = make(0.3);
+    const auto batches = cut(rows_, {7});
+    const float loss = run->gradients(batches, {.seed = 1, .step = 1});
+    EXPECT_EQ(run->gradients(batches, {.seed = 1, .step = 1}), loss);
+    EXPECT_NE(run->gradients(batches, {.seed = 1, .step = 2}), loss);
+    EXPECT_NE(run->gradients(batches, {.seed = 2, .step = 1}), loss);
+    // Another order of the samples: the same masks, so the same sums but for their order.
+    auto reversed = rows_;
+    std::reverse(reversed.begin(), reversed.end());
+    std::vector<TokenBatch> other(1);
+    for (std::size_t r = 0; r < reversed.size(); ++r)
+        other[0].append(reversed[r].ids, reversed[r].labels,
+                        static_cast<std::int64_t>(reversed.size() - 1 - r));
+    EXPECT_NEAR(run->gradients(other, {.seed = 1, .step = 1}), loss, tolerance() * loss);
+}
+
+TEST_P(DecoderInvariance, NumberOfThreads) {
+    const auto run = make(0.1);
+    const auto batches = cut(rows_, {7});
+    const int threads = num_threads();
+    set_num_threads(1);
+    const float loss = run->gradients(batches);
+    const std::vector<float> single = run->all_gradients();
+    set_num_threads(2);
+    EXPECT_NEAR(run->gradients(batches), loss, tolerance() * loss);
+    EXPECT_LE(testing::relative_error(run->all_gradients().data(), single), tolerance());
+    set_num_threads(threads);
+}
+
+// Tokens fed in pieces through the cache see what they see at once.
+TEST_P(DecoderInvariance, CachedDecodingEqualsOnePass) {
+    const auto run = make();
+    TokenBatch batch;
+    batch.append(rows_[2].ids, rows_[2].labels, 0);
+    const std::vector<float> whole = run->logits(batch);
+    KvCache cache = run->model.make_cache(64);
+    std::size_t fed = 0;
+    for (const std::size_t piece : {5, 1, 1, 20, 13}) {
+        const std::vector<std::int32_t> ids(
+            rows_[2].ids.begin() + static_cast<std::ptrdiff_t>(fed),
+            rows_[2].ids.begin() + static_cast<std::ptrdiff_t>(fed + piece));
+        std::vector<float> got;
+        run->model.decode(run->stream, cache, ids, got);
+        fed += piece;
+        const std::vector<float> want(
+            whole.begin() + static_cast<std::ptrdiff_t>((fed - 1) * got.size()),
+            whole.begin() + static_cast<std::ptrdiff_t>(fed * got.size()));
+        EXPECT_LE(testing::relative_error(got.data(), want), tolerance()) << fed;
+    }
+}
+
+}  // namespace
+}  // namespace garam
