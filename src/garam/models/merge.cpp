@@ -10,6 +10,7 @@
 #include "garam/io/atomic_write.h"
 #include "garam/io/safetensors_writer.h"
 #include "garam/models/decoder_config.h"
+#include "garam/models/model_folder.h"
 #include "garam/models/rope_recovery.h"
 
 namespace garam {
@@ -177,8 +178,10 @@ Json rope_json(const RopeConfig& rope) {
         json.set("factor", rope.factor);
         json.set("low_freq_factor", rope.low_freq_factor);
         json.set("high_freq_factor", rope.high_freq_factor);
-        json.set("original_max_position_embeddings",
-                 static_cast<std::int64_t>(rope.original_max_position));
+        const double original = rope.original_max_position;
+        json.set("original_max_position_embeddings", original == std::round(original)
+                                                         ? Json(static_cast<std::int64_t>(original))
+                                                         : Json(original));
     }
     return json;
 }
@@ -245,6 +248,7 @@ Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOp
         set_id("eos_token_id", options.eos_id);
         set_id("pad_token_id", options.pad_id);
     }
+    without(config, "_name_or_path");  // it names the base, which this is no more
     // The newer field style writes dtype, the older torch_dtype.
     config.set(config.find("dtype") != nullptr ? "dtype" : "torch_dtype", config_name(dtype));
     config.set("tie_word_embeddings", tied);
@@ -263,7 +267,7 @@ MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapte
                     "embedding, cannot be merged");
 
     MergeReport report;
-    report.dtype = matrix_dtype(base, report.requantised_away);
+    report.dtype = matrix_dtype(base, report.was_quantised);
     if (options.dtype) report.dtype = *options.dtype;
     std::vector<Shard> shards(1);
     for (const StoredTensor& tensor : base.tensors()) {
@@ -319,9 +323,7 @@ MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapte
     }
     if (shards.size() > 1) write_index(folder, shards, report.bytes);
 
-    const std::filesystem::path generation = base.path() / "generation_config.json";
-    if (!base.is_gguf() && std::filesystem::exists(generation))
-        std::filesystem::copy_file(generation, folder / "generation_config.json");
+    copy_generation_config(base, folder);
     return report;
 }
 

@@ -31,8 +31,8 @@ struct MergeOptions {
 };
 
 struct MergeReport {
-    DType dtype = DType::f32;       // of the matrices
-    bool requantised_away = false;  // the base was quantised; the result is not
+    DType dtype = DType::f32;    // of the matrices
+    bool was_quantised = false;  // the base was quantised; the result is not
     std::int64_t merged_tensors = 0;
     std::int64_t tensors = 0;
     std::int64_t bytes = 0;  // of the weights

@@ -4,8 +4,22 @@
 #include <cmath>
 
 #include "garam/core/error.h"
+#include "garam/ops/elementwise.h"
 
 namespace garam {
+namespace {
+
+// The losses of one batch's targets.
+void evaluate_batch(Decoder& decoder, Stream& stream, const TokenBatch& batch,
+                    std::vector<float>& losses) {
+    const Arena::Mark start = stream.arena().mark();
+    const Tensor sum = stream.arena().push(DType::f32, {1}, Purpose::scratch);
+    fill(stream, 0, sum);
+    decoder.evaluate(stream, batch, sum, &losses);
+    stream.arena().rewind(start);
+}
+
+}  // namespace
 
 double log_probability(std::span<const float> logits, std::int32_t id) {
     GARAM_CHECK(id >= 0 && static_cast<std::size_t>(id) < logits.size(), "id beyond the logits");
@@ -37,6 +51,34 @@ std::vector<double> score_continuations(Sequence& sequence, std::span<const std:
         scores.push_back(score);
     }
     return scores;
+}
+
+double TokenLoss::perplexity() const {
+    return std::exp(mean());
+}
+
+TokenLoss evaluate_losses(Session& session, const std::vector<TokenBatch>& batches,
+                          const std::function<void(std::int64_t done)>& after_batch) {
+    std::vector<float> losses;
+    session.reserve([&](Decoder& decoder, Stream& stream) {
+        for (const TokenBatch& batch : batches)
+            evaluate_batch(decoder, stream, batch, losses);
+    });
+    TokenLoss total;
+    std::int64_t done = 0;
+    for (const TokenBatch& batch : batches) {
+        evaluate_batch(session.decoder(), session.stream(), batch, losses);
+        for (const float loss : losses) {
+            if (!std::isfinite(loss))
+                throw Error(
+                    "the model computed a loss that is not finite: its weights or adapter "
+                    "are damaged");
+            total.sum += static_cast<double>(loss);
+        }
+        total.targets += static_cast<std::int64_t>(losses.size());
+        if (after_batch) after_batch(++done);
+    }
+    return total;
 }
 
 std::int64_t likeliest(const std::vector<double>& scores) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,20 @@ double log_probability(std::span<const float> logits, std::int32_t id);
 // computed once, and not even once where it begins as the sequence did before.
 std::vector<double> score_continuations(Sequence& sequence, std::span<const std::int32_t> prompt,
                                         const std::vector<std::vector<std::int32_t>>& candidates);
+
+// Sum of the losses (negative natural log-probabilities) of a set's targets, and their number.
+struct TokenLoss {
+    double sum = 0;
+    std::int64_t targets = 0;
+
+    double mean() const { return targets == 0 ? 0 : sum / static_cast<double>(targets); }
+    // exp(mean loss over target tokens), however they were cut into batches.
+    double perplexity() const;
+};
+
+// Reserves the step memory that the batches need. `after_batch` hears how many are done.
+TokenLoss evaluate_losses(Session& session, const std::vector<TokenBatch>& batches,
+                          const std::function<void(std::int64_t done)>& after_batch = {});
 
 // The index of the highest score, the lowest one of several.
 std::int64_t likeliest(const std::vector<double>& scores);

@@ -56,6 +56,21 @@ DType choose_compute_dtype(const std::string& name, const DeviceProfile& profile
     throw Error("dtype \"" + name + "\" is not supported (supported: auto, f32, bf16)");
 }
 
+std::string warning_of_another_base(const std::string& adapter, const std::string& base_name,
+                                    const ModelFiles& files) {
+    if (base_name.empty()) return {};
+    std::error_code error;
+    for (const std::string& name :
+         {files.name(), files.path().string(),
+          std::filesystem::weakly_canonical(files.path(), error).string()}) {
+        if (bare_name(name) == bare_name(base_name)) return {};
+    }
+    const std::string model =
+        files.name().empty() ? files.path().string() : "\"" + files.name() + "\"";
+    return adapter + " was made for the base \"" + base_name + "\", this model is " + model +
+           ": names and shapes agree, whether the weights do is not known";
+}
+
 Session::Session(const SessionOptions& options)
     : options_(options),
       files_(ModelFiles::open(options.model)),
@@ -73,7 +88,9 @@ Session::Session(const SessionOptions& options)
     decoder_ = std::make_unique<Decoder>(*device_, files_, decoder_options);
     if (adapter) {
         decoder_->load_adapter(*adapter, options_.adapter.string());
-        warn_of_another_base(adapter->settings.base_model_name_or_path);
+        const std::string warning = warning_of_another_base(
+            options_.adapter.string(), adapter->settings.base_model_name_or_path, files_);
+        if (!warning.empty()) warnings_.push_back(warning);
     }
     gather_eos_ids();
 
@@ -97,21 +114,6 @@ void Session::check_vocabulary() const {
     throw Error(options_.model.string() + ": the tokenizer has " +
                 std::to_string(tokenizer_->vocab_size()) + " tokens, the model " +
                 std::to_string(model) + " embeddings: they do not belong together");
-}
-
-void Session::warn_of_another_base(const std::string& base) {
-    if (base.empty()) return;
-    const std::string wanted = bare_name(base);
-    std::vector<std::string> names = {files_.name(), options_.model.string()};
-    std::error_code error;
-    names.push_back(std::filesystem::weakly_canonical(options_.model, error).string());
-    for (const std::string& name : names) {
-        if (bare_name(name) == wanted) return;
-    }
-    warnings_.push_back(
-        options_.adapter.string() + " was made for the base \"" + base + "\"; this model is " +
-        (files_.name().empty() ? options_.model.string() : "\"" + files_.name() + "\"") +
-        ". Shapes and names agree; whether the weights do is not known.");
 }
 
 void Session::gather_eos_ids() {

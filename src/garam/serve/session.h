@@ -28,6 +28,12 @@ std::unique_ptr<Device> open_device(const std::string& name);
 // Throws Error for a name that is none of auto, f32, bf16.
 DType choose_compute_dtype(const std::string& name, const DeviceProfile& profile);
 
+// A sentence for the user when an adapter names another base than `files`; empty when the names agree or
+// the adapter names none. Names of one model are spelt in many ways (repository, path, file): only
+// letters and digits of their last part count.
+std::string warning_of_another_base(const std::string& adapter, const std::string& base_name,
+                                    const ModelFiles& files);
+
 // Prompts are fed in chunks of so many tokens: enough to fill the matrix product, and a bound on
 // the step memory whatever the prompt's length.
 constexpr std::int64_t kPrefillChunk = 256;
@@ -62,7 +68,6 @@ class Session {
     void reserve(const std::function<void(Decoder& decoder, Stream& stream)>& calls);
 
   private:
-    void warn_of_another_base(const std::string& base);
     void check_vocabulary() const;
     void gather_eos_ids();
 

@@ -1,0 +1,104 @@
+// Greedy text against Transformers. The smallest margin between the two likeliest tokens in these files is
+// 0.0042, ten times what another order of fp32 summation moves a logit, so ids are exact.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "garam/core/error.h"
+#include "garam/io/peft_adapter.h"
+#include "garam/serve/generation.h"
+#include "testing/golden_batch.h"
+#include "testing/temp_dir.h"
+#include "testing/test_data.h"
+
+namespace garam {
+namespace {
+
+using testing::data_dir;
+using testing::GoldenFile;
+
+std::vector<std::int32_t> ids_of(const GoldenFile& golden, const std::string& name) {
+    const std::vector<std::int64_t>& values = golden.at(name).integers;
+    return {values.begin(), values.end()};
+}
+
+TEST(GreedyGolden, Stories260K) {
+    GARAM_REQUIRE_DATA("golden/stories260K-hf");
+    Session session({.model = data_dir() / "golden/stories260K-hf", .dtype = "f32"});
+    const GoldenFile golden(data_dir() / "golden/stories260K-hf/greedy_golden.safetensors");
+    const std::vector<std::int32_t> ids = ids_of(golden, "ids");
+    ASSERT_EQ(ids.size(), 258u);
+    // Of an empty text the tokenizer makes the one BOS that the reference began with.
+    const std::vector<std::int32_t> prompt =
+        session.tokenizer().encode_ids("", {.add_special_tokens = true});
+    ASSERT_EQ(prompt, std::vector<std::int32_t>(ids.begin(), ids.begin() + 1));
+
+    Sequence sequence(session);
+    std::string heard;
+    const Generation result =
+        generate(sequence, prompt, {.max_new_tokens = 257, .eos_ids = session.eos_ids()},
+                 [&](std::string_view piece) { heard += piece; });
+    EXPECT_EQ(result.ids, std::vector<std::int32_t>(ids.begin() + 1, ids.end()));
+    EXPECT_EQ(result.finish_reason, FinishReason::length);
+    // The file ends with the line end that its program printed.
+    std::string text = testing::read_file(data_dir() / "stories260K/greedy_257.txt");
+    text.pop_back();
+    EXPECT_EQ(result.text, text);
+    EXPECT_EQ(heard, text);
+}
+
+// The families' folders hold no tokenizer: decoding is greedy by hand over the decoder.
+class FamilyGreedy : public ::testing::TestWithParam<std::string> {};
+
+std::vector<std::int32_t> decode_greedily(const ModelFiles& files,
+                                          const std::optional<PeftAdapter>& adapter,
+                                          const GoldenFile& golden) {
+    const std::unique_ptr<Device> device = make_cpu_device();
+    Arena arena(*device, std::int64_t{64} << 20);
+    Meter meter;
+    Stream stream(*device, arena, meter);
+    Decoder::Options options;
+    if (adapter) options.lora = adapter->settings;
+    Decoder decoder(*device, files, options);
+    if (adapter) decoder.load_adapter(*adapter, "golden");
+    const std::vector<std::int32_t> prompt = ids_of(golden, "greedy_prompt");
+    const std::size_t count = golden.at("greedy_ids").integers.size();
+    KvCache cache = decoder.make_cache(static_cast<std::int64_t>(prompt.size() + count));
+    std::vector<float> logits;
+    decoder.decode(stream, cache, prompt, logits);
+    std::vector<std::int32_t> ids;
+    for (;;) {
+        ids.push_back(greedy_choice(logits));
+        if (ids.size() == count) return ids;
+        decoder.decode(stream, cache, {ids.back()}, logits);
+    }
+}
+
+TEST_P(FamilyGreedy, IdsAreExact) {
+    const std::filesystem::path folder = data_dir() / "golden/families" / GetParam();
+    const GoldenFile golden(folder / "golden.safetensors");
+    const ModelFiles files = ModelFiles::open(folder);
+    try {
+        DecoderConfig::from_json(files.config(), folder.string());
+    } catch (const Error& error) {
+        GTEST_SKIP() << GetParam() << ": " << error.what();
+    }
+    EXPECT_EQ(decode_greedily(files, std::nullopt, golden), ids_of(golden, "greedy_ids"));
+    if (!std::filesystem::exists(folder / "adapter")) return;
+    EXPECT_EQ(decode_greedily(files, read_peft_adapter(folder / "adapter"), golden),
+              ids_of(golden, "lora.greedy_ids"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, FamilyGreedy,
+                         ::testing::ValuesIn(testing::folders_in(data_dir() / "golden/families")),
+                         [](const auto& param_info) {
+                             std::string name = param_info.param;
+                             for (char& c : name)
+                                 if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+                             return name;
+                         });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FamilyGreedy);
+
+}  // namespace
+}  // namespace garam
