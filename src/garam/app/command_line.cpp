@@ -16,8 +16,10 @@ constexpr int kUserError = 2;
 constexpr int kOutputClosed = 128 + 13;  // as a shell reports a tool that SIGPIPE ended
 
 constexpr const char* kExamples = R"(Examples:
+  garam plan spam.yaml                    the memory that a run will take
+  garam train spam.yaml lora.r=16         a LoRA adapter
+  garam chat model --adapter adapter      talk to the result
   garam config                            every key of a config: type, default, meaning
-  garam config spam.yaml lora.r=16        the same with the values of a config
   garam COMMAND --help                    what a command takes
 
 Settings are written as key=value and override the config file. Paths are taken from the

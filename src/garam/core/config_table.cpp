@@ -13,14 +13,14 @@ namespace garam {
 namespace {
 
 template <typename T>
-struct optional_value {
-    static constexpr bool is_optional = false;
-    using type = T;
+struct OptionalValue {
+    static constexpr bool kIsOptional = false;
+    using Type = T;
 };
 template <typename T>
-struct optional_value<std::optional<T>> {
-    static constexpr bool is_optional = true;
-    using type = T;
+struct OptionalValue<std::optional<T>> {
+    static constexpr bool kIsOptional = true;
+    using Type = T;
 };
 
 std::string_view trim(std::string_view text) {
@@ -246,14 +246,14 @@ std::string ConfigTable::Entry::type() const {
     std::string name = std::visit(
         [](const auto* field) -> std::string {
             using Field = std::remove_cv_t<std::remove_pointer_t<decltype(field)>>;
-            return type_name<typename optional_value<Field>::type>();
+            return type_name<typename OptionalValue<Field>::Type>();
         },
         target);
     if (const std::string allowed = range.to_string(); !allowed.empty()) name += " " + allowed;
     const bool optional = std::visit(
         [](const auto* field) {
             using Field = std::remove_cv_t<std::remove_pointer_t<decltype(field)>>;
-            return optional_value<Field>::is_optional;
+            return OptionalValue<Field>::kIsOptional;
         },
         target);
     return optional ? name + " or " + null_name : name;
@@ -263,7 +263,7 @@ std::string ConfigTable::Entry::value_text() const {
     return std::visit(
         [this](const auto* field) -> std::string {
             using Field = std::remove_cv_t<std::remove_pointer_t<decltype(field)>>;
-            if constexpr (optional_value<Field>::is_optional) {
+            if constexpr (OptionalValue<Field>::kIsOptional) {
                 return field->has_value() ? text_of(**field) : null_name;
             } else if constexpr (std::is_same_v<Field, std::string>) {
                 // A choice such as "true" is written as the word that a file would hold.
@@ -332,9 +332,9 @@ void ConfigTable::set(const std::string& key, const ConfigText& value, const std
     std::visit(
         [&](auto* field) {
             using Field = std::remove_pointer_t<decltype(field)>;
-            using Value = typename optional_value<Field>::type;
+            using Value = typename OptionalValue<Field>::Type;
             if (means_null(entry, value)) {
-                if constexpr (optional_value<Field>::is_optional) {
+                if constexpr (OptionalValue<Field>::kIsOptional) {
                     field->reset();
                     return;
                 } else {
