@@ -16,9 +16,17 @@ StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stop
 std::string StopStrings::push(std::string_view text) {
     if (stopped_) return {};
     held_ += text;
+    // The one that is complete first, however the text was cut; of several the longest.
     std::size_t first = std::string::npos;
-    for (const std::string& stop : stops_)
-        first = std::min(first, held_.find(stop));
+    std::size_t first_end = std::string::npos;
+    for (const std::string& stop : stops_) {
+        const std::size_t begin = held_.find(stop);
+        if (begin == std::string::npos) continue;
+        const std::size_t end = begin + stop.size();
+        if (end > first_end || (end == first_end && begin > first)) continue;
+        first = begin;
+        first_end = end;
+    }
     if (first != std::string::npos) {
         stopped_ = true;
         return std::exchange(held_, {}).substr(0, first);
