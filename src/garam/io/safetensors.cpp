@@ -5,12 +5,11 @@
 #include <cstdint>
 #include <cstring>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "garam/core/error.h"
 #include "garam/core/json.h"
-#include "garam/io/atomic_write.h"
 #include "garam/io/mapped_file.h"
+#include "garam/io/safetensors_writer.h"
 
 namespace garam {
 namespace {
@@ -23,16 +22,13 @@ constexpr std::string_view kSupportedTypes = "F32, F16, BF16, I64, I32, U8";
 struct TypeName {
     std::string_view name;
     StoredType stored;
-    DType dtype;
 };
-constexpr std::array<TypeName, 6> kTypes = {{
-    {"F32", StoredType::f32, DType::f32},
-    {"F16", StoredType::f16, DType::f16},
-    {"BF16", StoredType::bf16, DType::bf16},
-    {"I64", StoredType::i64, DType::i64},
-    {"I32", StoredType::i32, DType::i32},
-    {"U8", StoredType::u8, DType::u8},
-}};
+constexpr std::array<TypeName, 6> kTypes = {{{"F32", StoredType::f32},
+                                             {"F16", StoredType::f16},
+                                             {"BF16", StoredType::bf16},
+                                             {"I64", StoredType::i64},
+                                             {"I32", StoredType::i32},
+                                             {"U8", StoredType::u8}}};
 
 // Members of all objects of valid JSON text, repeated names counted each time (Json keeps only the
 // last of them): the colons outside strings.
@@ -214,13 +210,6 @@ class MappedSafetensors : public SafetensorsFile {
     std::unordered_map<std::string_view, std::size_t> index_;  // views of the tensors' names
 };
 
-std::string_view file_name_of(DType dtype) {
-    for (const TypeName& type : kTypes) {
-        if (type.dtype == dtype) return type.name;
-    }
-    return "?";
-}
-
 }  // namespace
 
 std::shared_ptr<const SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
@@ -230,43 +219,16 @@ std::shared_ptr<const SafetensorsFile> SafetensorsFile::open(const std::filesyst
 void write_safetensors(const std::filesystem::path& path,
                        const std::vector<std::pair<std::string, Tensor>>& tensors,
                        const std::vector<std::pair<std::string, std::string>>& metadata) {
-    Json::Object header;  // built directly: Json::set would look for each name among all
-    if (!metadata.empty()) {
-        Json::Object entries;
-        for (const auto& [key, value] : metadata)
-            entries.emplace_back(key, Json(value));
-        header.emplace_back(std::string(kMetadataKey), Json(std::move(entries)));
-    }
-    std::unordered_set<std::string_view> names;
-    std::int64_t offset = 0;
+    std::vector<SafetensorsWriter::Entry> entries;
     for (const auto& [name, tensor] : tensors) {
-        GARAM_CHECK(name != kMetadataKey && names.insert(name).second,
-                    "tensor name used twice: " + name);
         GARAM_CHECK(tensor.device() == DeviceKind::cpu && tensor.is_dense(),
                     name + " must be a dense host tensor");
-        Json::Array extents;
-        for (int axis = 0; axis < tensor.shape().rank(); ++axis)
-            extents.emplace_back(tensor.extent(axis));
-        header.emplace_back(
-            name,
-            Json(Json::Object{
-                {"dtype", Json(file_name_of(tensor.dtype()))},
-                {"shape", Json(std::move(extents))},
-                {"data_offsets", Json(Json::Array{Json(offset), Json(offset + tensor.bytes())})}}));
-        offset += tensor.bytes();
+        entries.push_back({name, tensor.dtype(), tensor.shape()});
     }
-    std::string text = Json(std::move(header)).dump();
-    text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
-    if (text.size() > kLargestHeader)
-        throw Error(path.string() + ": cannot be written: too many tensors for one file");
-
-    AtomicFile file(path);
-    const std::uint64_t length = text.size();
-    file.write(&length, kLengthBytes);
-    file.write(text.data(), text.size());
+    SafetensorsWriter writer(path, std::move(entries), metadata);
     for (const auto& [name, tensor] : tensors)
-        file.write(tensor.raw(), static_cast<std::size_t>(tensor.bytes()));
-    file.commit();
+        writer.write(name, tensor.raw(), tensor.bytes());
+    writer.commit();
 }
 
 }  // namespace garam

@@ -9,8 +9,11 @@
 namespace garam {
 namespace {
 
-constexpr std::size_t kAlignedTo =
-    8;  // data begins at a multiple of this, as in the reference's files
+// Data begins at a multiple of this, as in the reference's files.
+constexpr std::size_t kAlignedTo = 8;
+constexpr std::string_view kMetadataKey = "__metadata__";
+// What readers, the reference and ours, accept.
+constexpr std::size_t kLargestHeader = 100'000'000;
 
 std::string_view file_name_of(DType dtype) {
     switch (dtype) {
@@ -37,12 +40,13 @@ std::string header_text(const std::vector<SafetensorsWriter::Entry>& entries,
         Json::Object values;
         for (const auto& [key, value] : metadata)
             values.emplace_back(key, Json(value));
-        header.emplace_back("__metadata__", Json(std::move(values)));
+        header.emplace_back(std::string(kMetadataKey), Json(std::move(values)));
     }
     std::unordered_set<std::string_view> names;
     std::int64_t offset = 0;
     for (const SafetensorsWriter::Entry& entry : entries) {
-        GARAM_CHECK(names.insert(entry.name).second, "tensor name used twice: " + entry.name);
+        GARAM_CHECK(entry.name != kMetadataKey && names.insert(entry.name).second,
+                    "tensor name used twice: " + entry.name);
         Json::Array extents;
         for (int axis = 0; axis < entry.shape.rank(); ++axis)
             extents.emplace_back(entry.shape[axis]);
@@ -66,6 +70,8 @@ SafetensorsWriter::SafetensorsWriter(
     : file_(path), entries_(std::move(entries)) {
     static_assert(std::endian::native == std::endian::little, "safetensors is little-endian");
     const std::string text = header_text(entries_, metadata);
+    if (text.size() > kLargestHeader)
+        throw Error(path.string() + ": cannot be written: too many tensors for one file");
     const std::uint64_t length = text.size();
     file_.write(&length, sizeof(length));
     file_.write(text.data(), text.size());
