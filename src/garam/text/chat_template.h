@@ -25,6 +25,8 @@ struct RenderedChat {
     // One a message, in order of the messages: the bytes of `text` that are its content; empty at its
     // place when the template leaves the message out.
     std::vector<ByteSpan> contents;
+    // One a message: false when the template leaves it out (an empty content is not left out).
+    std::vector<bool> present;
 };
 
 class ChatTemplate {

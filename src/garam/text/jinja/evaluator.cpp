@@ -1,0 +1,396 @@
+#include "garam/text/jinja/evaluator.h"
+
+#include <algorithm>
+
+#include "garam/text/jinja/filters.h"
+#include "garam/text/jinja/methods.h"
+#include "garam/text/jinja/operators.h"
+
+namespace garam::jinja {
+namespace {
+
+constexpr std::int64_t kMaxRange = 100'000;  // as in Jinja2's sandbox
+
+// Names of one scope; the ones outside stay visible.
+struct Scope {
+    std::vector<std::pair<std::string, Value>> names;
+    const Scope* outer = nullptr;
+
+    void set(const std::string& name, Value value) {
+        for (auto& [known, held] : names) {
+            if (known == name) {
+                held = std::move(value);
+                return;
+            }
+        }
+        names.emplace_back(name, std::move(value));
+    }
+    const Value* find(std::string_view name) const {
+        for (const Scope* scope = this; scope != nullptr; scope = scope->outer)
+            for (const auto& [known, held] : scope->names)
+                if (known == name) return &held;
+        return nullptr;
+    }
+};
+
+enum class Flow { normal, leaves_loop, next_iteration };
+
+class Evaluator {
+  public:
+    explicit Evaluator(std::vector<std::pair<std::string, Value>> variables) {
+        global_.names = {{"range", Function::range},
+                         {"namespace", Function::make_namespace},
+                         {"dict", Function::dict},
+                         {"raise_exception", Function::raise_exception}};
+        for (auto& [name, value] : variables)
+            global_.set(name, std::move(value));
+        top_.outer = &global_;
+    }
+
+    MarkedText run(const Block& program) {
+        MarkedText out;
+        try {
+            run_block(program, top_, out);
+        } catch (const Failure& failure) {
+            throw RenderFailure{line_, failure.message};
+        }
+        return out;
+    }
+
+  private:
+    void emit(MarkedText& out, const MarkedText& text) {
+        if (text.size() > Budget::kMaxText - out.size()) fail("the output grows beyond 64 MiB");
+        budget_.bytes(text.size() + text.marks().size() * sizeof(Mark));
+        out.append(text);
+    }
+
+    Flow run_block(const Block& block, Scope& scope, MarkedText& out) {
+        const Budget::Level level(budget_);
+        for (const Statement& statement : block) {
+            const Flow flow = run_statement(statement, scope, out);
+            if (flow != Flow::normal) return flow;
+        }
+        return Flow::normal;
+    }
+
+    Flow run_statement(const Statement& statement, Scope& scope, MarkedText& out) {
+        budget_.step();
+        line_ = statement.line;
+        switch (statement.kind) {
+            case StatementKind::data:
+                emit(out, statement.text);
+                return Flow::normal;
+            case StatementKind::output:
+                emit(out, to_text(evaluate(*statement.value, scope), budget_));
+                return Flow::normal;
+            case StatementKind::branch:
+                for (const auto& [condition, body] : statement.branches)
+                    if (evaluate(*condition, scope).truthy()) return run_block(body, scope, out);
+                return run_block(statement.otherwise, scope, out);
+            case StatementKind::loop:
+                return run_loop(statement, scope, out);
+            case StatementKind::assign:
+                assign(statement.targets, evaluate(*statement.value, scope), scope);
+                return Flow::normal;
+            case StatementKind::assign_member: {
+                const Value* space = scope.find(statement.targets[0]);
+                if (space == nullptr || space->space() == nullptr)
+                    fail("\"" + statement.targets[0] +
+                         "\" is no namespace, so nothing can be set in it");
+                set_member(*space->space(), statement.text, evaluate(*statement.value, scope));
+                return Flow::normal;
+            }
+            case StatementKind::assign_block: {
+                MarkedText text;
+                Scope inner;
+                inner.outer = &scope;
+                run_block(statement.body, inner, text);
+                scope.set(statement.targets[0], std::move(text));
+                return Flow::normal;
+            }
+            case StatementKind::macro:
+                scope.set(statement.macro->name, statement.macro.get());
+                return Flow::normal;
+            case StatementKind::generation: {
+                Scope inner;
+                inner.outer = &scope;
+                return run_block(statement.body, inner, out);
+            }
+            case StatementKind::loop_break:
+                return Flow::leaves_loop;
+            case StatementKind::loop_continue:
+                return Flow::next_iteration;
+        }
+        return Flow::normal;
+    }
+
+    static void set_member(Namespace& space, const std::string& name, Value value) {
+        if (value.space() != nullptr || value.loop() != nullptr)
+            fail("a namespace cannot hold a namespace or loop");
+        for (auto& [known, held] : space.values.entries) {
+            if (known == name) {
+                held = std::move(value);
+                return;
+            }
+        }
+        space.values.entries.emplace_back(name, std::move(value));
+    }
+
+    void assign(const std::vector<std::string>& targets, const Value& value, Scope& scope) {
+        if (targets.size() == 1) {
+            scope.set(targets[0], value);
+            return;
+        }
+        const auto parts = iterate(value, budget_);
+        if (parts->items.size() != targets.size())
+            fail(std::to_string(targets.size()) + " names for " +
+                 std::to_string(parts->items.size()) + " values");
+        for (std::size_t i = 0; i < targets.size(); ++i)
+            scope.set(targets[i], parts->items[i]);
+    }
+
+    Flow run_loop(const Statement& statement, Scope& scope, MarkedText& out) {
+        auto items = iterate(evaluate(*statement.value, scope), budget_);
+        if (statement.condition != nullptr) {
+            List kept;
+            for (const Value& entry : items->items) {
+                budget_.iteration();
+                Scope inner;
+                inner.outer = &scope;
+                assign(statement.targets, entry, inner);
+                if (evaluate(*statement.condition, inner).truthy()) kept.items.push_back(entry);
+            }
+            budget_.bytes(kept.items.size() * sizeof(Value));
+            items = std::make_shared<const List>(std::move(kept));
+        }
+        if (items->items.empty()) return run_block(statement.otherwise, scope, out);
+        ++loop_nesting_;
+        for (std::size_t i = 0; i < items->items.size(); ++i) {
+            budget_.iteration();
+            Scope inner;
+            inner.outer = &scope;
+            auto loop = std::make_shared<const Loop>(Loop{items, i, loop_nesting_ - 1});
+            inner.set("loop", std::move(loop));
+            assign(statement.targets, items->items[i], inner);
+            if (run_block(statement.body, inner, out) == Flow::leaves_loop) break;
+        }
+        --loop_nesting_;
+        return Flow::normal;
+    }
+
+    Arguments arguments_of(const Expression& node, const Scope& scope) {
+        Arguments arguments;
+        for (const auto& argument : node.arguments)
+            arguments.positional.push_back(evaluate(*argument, scope));
+        for (const auto& [name, argument] : node.named)
+            arguments.named.emplace_back(name, evaluate(*argument, scope));
+        return arguments;
+    }
+
+    Value evaluate(const Expression& node, const Scope& scope) {
+        const Budget::Level level(budget_);
+        budget_.step();
+        const int before = line_;
+        line_ = node.line;
+        Value value = evaluate_node(node, scope);
+        line_ = before;
+        return value;
+    }
+
+    Value evaluate_node(const Expression& node, const Scope& scope) {
+        const auto operand = [&](std::size_t i) { return evaluate(*node.operands[i], scope); };
+        switch (node.kind) {
+            case ExpressionKind::constant:
+                return node.constant;
+            case ExpressionKind::name: {
+                const Value* found = scope.find(node.text);
+                return found != nullptr ? *found : Value::undefined("\"" + node.text + "\"");
+            }
+            case ExpressionKind::list:
+            case ExpressionKind::tuple: {
+                List list;
+                list.tuple = node.kind == ExpressionKind::tuple;
+                for (std::size_t i = 0; i < node.operands.size(); ++i)
+                    list.items.push_back(operand(i));
+                budget_.bytes(list.items.size() * sizeof(Value));
+                return list;
+            }
+            case ExpressionKind::dict:
+                return make_dict(node, scope);
+            case ExpressionKind::attribute:
+                return attribute(operand(0), node.text, budget_);
+            case ExpressionKind::item:
+                return item(operand(0), operand(1), budget_);
+            case ExpressionKind::slice: {
+                const auto bound = [&](std::size_t i) {
+                    return node.operands[i] ? operand(i) : Value::none();
+                };
+                return slice(operand(0), bound(1), bound(2), bound(3), budget_);
+            }
+            case ExpressionKind::call:
+                return call(node, scope);
+            case ExpressionKind::filter:
+                return apply_filter(node.text, operand(0), arguments_of(node, scope), budget_);
+            case ExpressionKind::test:
+                return apply_test(node.text, operand(0), arguments_of(node, scope), budget_);
+            case ExpressionKind::logical_not:
+                return !operand(0).truthy();
+            case ExpressionKind::logical_and: {
+                Value left = operand(0);
+                return left.truthy() ? operand(1) : left;
+            }
+            case ExpressionKind::logical_or: {
+                Value left = operand(0);
+                return left.truthy() ? left : operand(1);
+            }
+            case ExpressionKind::negate:
+                return negate(operand(0));
+            case ExpressionKind::plus:
+                return operand(0);
+            case ExpressionKind::binary: {
+                const Value left = operand(0);
+                return apply_binary(node.text, left, operand(1), budget_);
+            }
+            case ExpressionKind::concat: {
+                MarkedText all;
+                for (std::size_t i = 0; i < node.operands.size(); ++i)
+                    emit(all, to_text(operand(i), budget_));
+                return all;
+            }
+            case ExpressionKind::compare: {
+                Value left = operand(0);
+                for (std::size_t i = 0; i < node.comparisons.size(); ++i) {
+                    Value right = operand(i + 1);
+                    if (!apply_comparison(node.comparisons[i], left, right, budget_)) return false;
+                    left = std::move(right);
+                }
+                return true;
+            }
+            case ExpressionKind::condition:
+                if (operand(1).truthy()) return operand(0);
+                return node.operands[2] ? operand(2) : Value::undefined("the inline if's else");
+        }
+        return {};
+    }
+
+    Value make_dict(const Expression& node, const Scope& scope) {
+        Dict dict;
+        for (std::size_t i = 0; i + 1 < node.operands.size(); i += 2) {
+            const Value key = evaluate(*node.operands[i], scope);
+            if (!key.is_string()) fail("a dict with a key that is no str is not supported");
+            put(dict, key.string()->text(), evaluate(*node.operands[i + 1], scope));
+        }
+        budget_.bytes(dict.entries.size() * sizeof(Value));
+        return dict;
+    }
+
+    static void put(Dict& dict, const std::string& key, Value value) {
+        for (auto& [known, held] : dict.entries) {
+            if (known == key) {
+                held = std::move(value);
+                return;
+            }
+        }
+        dict.entries.emplace_back(key, std::move(value));
+    }
+
+    Value call(const Expression& node, const Scope& scope) {
+        const Expression& callee = *node.operands[0];
+        if (callee.kind == ExpressionKind::attribute) {
+            const Value subject = evaluate(*callee.operands[0], scope);
+            return call_method(subject, callee.text, arguments_of(node, scope), budget_);
+        }
+        const Value function = evaluate(callee, scope);
+        if (function.macro() != nullptr) return call_macro(*function.macro(), node, scope);
+        if (function.function() == nullptr) {
+            const std::string name =
+                callee.kind == ExpressionKind::name ? "\"" + callee.text + "\"" : "this";
+            if (callee.text == "strftime_now")
+                fail("\"strftime_now\" is not supported: the ids would depend on the day");
+            fail(name + " is not a function that is supported");
+        }
+        const Arguments arguments = arguments_of(node, scope);
+        switch (*function.function()) {
+            case Function::range:
+                return make_range(arguments);
+            case Function::make_namespace: {
+                auto space = std::make_shared<Namespace>();
+                for (const auto& [name, value] : arguments.named)
+                    set_member(*space, name, value);
+                return space;
+            }
+            case Function::dict: {
+                Dict dict;
+                for (const auto& [name, value] : arguments.named)
+                    put(dict, name, value);
+                return dict;
+            }
+            case Function::raise_exception:
+                fail("the template refuses this conversation: " +
+                     to_text(arguments.get(0, "message"), budget_).text());
+        }
+        return {};
+    }
+
+    Value make_range(const Arguments& arguments) {
+        std::vector<std::int64_t> bounds;
+        for (const Value& value : arguments.positional) {
+            const auto bound = value.integer();
+            if (!bound) fail("\"range\" needs whole numbers");
+            bounds.push_back(*bound);
+        }
+        if (bounds.empty() || bounds.size() > 3) fail("\"range\" takes one to three numbers");
+        const std::int64_t start = bounds.size() == 1 ? 0 : bounds[0];
+        const std::int64_t stop = bounds.size() == 1 ? bounds[0] : bounds[1];
+        const std::int64_t step = bounds.size() == 3 ? bounds[2] : 1;
+        if (step == 0) fail("\"range\" with a step of 0");
+        List list;
+        for (std::int64_t i = start; step > 0 ? i < stop : i > stop;) {
+            if (static_cast<std::int64_t>(list.items.size()) >= kMaxRange)
+                fail("\"range\" of more than 100,000 numbers");
+            list.items.emplace_back(i);
+            if (__builtin_add_overflow(i, step, &i)) break;
+        }
+        budget_.bytes(list.items.size() * sizeof(Value));
+        return list;
+    }
+
+    Value call_macro(const Macro& macro, const Expression& node, const Scope& scope) {
+        const Arguments arguments = arguments_of(node, scope);
+        const std::size_t count = macro.parameters.size();
+        if (arguments.positional.size() > count)
+            fail("macro \"" + macro.name + "\" takes " + std::to_string(count) + " arguments");
+        for (const auto& [name, value] : arguments.named) {
+            if (std::find(macro.parameters.begin(), macro.parameters.end(), name) ==
+                macro.parameters.end())
+                fail("macro \"" + macro.name + "\" has no parameter \"" + name + "\"");
+        }
+        Scope inner;
+        inner.outer = &top_;
+        const std::size_t first_default = count - macro.defaults.size();
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::string& name = macro.parameters[i];
+            Value value = arguments.get(i, name, Value::undefined("\"" + name + "\""));
+            if (value.is_undefined() && i >= first_default)
+                value = evaluate(*macro.defaults[i - first_default], inner);
+            inner.set(name, std::move(value));
+        }
+        MarkedText out;
+        run_block(macro.body, inner, out);
+        return out;
+    }
+
+    Budget budget_;
+    Scope global_;
+    Scope top_;
+    int line_ = 1;
+    int loop_nesting_ = 0;
+};
+
+}  // namespace
+
+MarkedText render(const Block& program, std::vector<std::pair<std::string, Value>> variables) {
+    return Evaluator(std::move(variables)).run(program);
+}
+
+}  // namespace garam::jinja

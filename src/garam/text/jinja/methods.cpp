@@ -1,0 +1,351 @@
+#include "garam/text/jinja/methods.h"
+
+#include <algorithm>
+#include <array>
+
+#include "garam/text/unicode.h"
+
+namespace garam::jinja {
+namespace {
+
+constexpr std::array<std::string_view, 25> kMethods = {
+    "strip",    "lstrip",  "rstrip",       "split",        "rsplit",  "splitlines", "startswith",
+    "endswith", "replace", "upper",        "lower",        "title",   "capitalize", "find",
+    "count",    "join",    "removeprefix", "removesuffix", "isdigit", "items",      "keys",
+    "values",   "get",     "index",        "cycle"};
+
+bool is_cased(char32_t c) {
+    return upper_case(c) != c || lower_case(c) != c;
+}
+
+const MarkedText& text_argument(const Arguments& arguments, std::size_t place,
+                                std::string_view method) {
+    if (place >= arguments.positional.size() || !arguments.positional[place].is_string())
+        fail("\"" + std::string(method) + "\" needs a str");
+    return *arguments.positional[place].string();
+}
+
+List split_at(const MarkedText& text, const std::string& separator, std::int64_t most,
+              bool from_right) {
+    if (separator.empty()) fail("\"split\" at an empty str");
+    const std::string& from = text.text();
+    std::vector<std::size_t> cuts;
+    if (from_right) {
+        std::size_t end = from.size();
+        while (most < 0 || static_cast<std::int64_t>(cuts.size()) < most) {
+            if (end < separator.size()) break;
+            const std::size_t found = from.rfind(separator, end - separator.size());
+            if (found == std::string::npos) break;
+            cuts.push_back(found);
+            end = found;
+        }
+        std::reverse(cuts.begin(), cuts.end());
+    } else {
+        std::size_t at = 0;
+        while (most < 0 || static_cast<std::int64_t>(cuts.size()) < most) {
+            const std::size_t found = from.find(separator, at);
+            if (found == std::string::npos) break;
+            cuts.push_back(found);
+            at = found + separator.size();
+        }
+    }
+    List out;
+    std::size_t at = 0;
+    for (const std::size_t cut : cuts) {
+        out.items.emplace_back(text.slice(at, cut));
+        at = cut + separator.size();
+    }
+    out.items.emplace_back(text.slice(at, from.size()));
+    return out;
+}
+
+List split_at_space(const MarkedText& text, std::int64_t most) {
+    const std::string& from = text.text();
+    List out;
+    std::size_t at = 0;
+    const auto skip = [&](bool space) {
+        while (at < from.size()) {
+            std::size_t next = at;
+            if (is_python_space(next_code_point(from, next)) != space) return;
+            at = next;
+        }
+    };
+    for (;;) {
+        skip(true);
+        if (at >= from.size()) return out;
+        const std::size_t begin = at;
+        if (most >= 0 && static_cast<std::int64_t>(out.items.size()) == most) {
+            out.items.emplace_back(
+                strip(text.slice(begin, from.size()), std::nullopt, false, true));
+            return out;
+        }
+        skip(false);
+        out.items.emplace_back(text.slice(begin, at));
+    }
+}
+
+List split_lines(const MarkedText& text) {
+    const std::string& from = text.text();
+    List out;
+    std::size_t begin = 0;
+    while (begin < from.size()) {
+        const std::size_t end = std::min(from.find_first_of("\r\n", begin), from.size());
+        out.items.emplace_back(text.slice(begin, end));
+        begin = end + (from.compare(end, 2, "\r\n") == 0 ? 2 : 1);
+    }
+    return out;
+}
+
+bool has_affix(const MarkedText& text, const Value& affix, bool at_end) {
+    const auto matches = [&](const Value& candidate) {
+        if (!candidate.is_string()) fail("\"startswith\" and \"endswith\" need a str");
+        const std::string& part = candidate.string()->text();
+        return part.size() <= text.size() &&
+               text.text().compare(at_end ? text.size() - part.size() : 0, part.size(), part) == 0;
+    };
+    if (affix.list() == nullptr) return matches(affix);
+    return std::any_of(affix.list()->items.begin(), affix.list()->items.end(), matches);
+}
+
+std::int64_t characters_before(const std::string& text, std::size_t end) {
+    return std::count_if(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end),
+                         [](char c) { return !is_utf8_continuation(c); });
+}
+
+Value call_text_method(const MarkedText& text, std::string_view name, const Arguments& arguments,
+                       Budget& budget) {
+    const auto argument = [&](std::size_t place) -> const MarkedText& {
+        return text_argument(arguments, place, name);
+    };
+    const auto count_at = [&](std::size_t place, std::string_view named) {
+        const Value given = arguments.get(place, named);
+        return given.is_undefined() ? std::int64_t{-1} : given.integer().value_or(-1);
+    };
+    if (name == "strip" || name == "lstrip" || name == "rstrip") {
+        std::optional<std::string> characters;
+        const Value given = arguments.get(0, "chars");
+        if (!given.is_undefined() && !given.is_none()) characters = argument(0).text();
+        return strip(text, characters, name != "rstrip", name != "lstrip");
+    }
+    if (name == "split" || name == "rsplit") {
+        const Value separator = arguments.get(0, "sep");
+        const std::int64_t most = count_at(1, "maxsplit");
+        budget.bytes(text.size() * 8);
+        if (separator.is_undefined() || separator.is_none()) {
+            if (name == "rsplit" && most >= 0) fail("\"rsplit\" at white space is not supported");
+            return split_at_space(text, most);
+        }
+        if (!separator.is_string()) fail("\"split\" needs a str");
+        return split_at(text, separator.string()->text(), most, name == "rsplit");
+    }
+    if (name == "splitlines") {
+        budget.bytes(text.size() * 8);
+        return split_lines(text);
+    }
+    if (name == "startswith" || name == "endswith")
+        return has_affix(text, arguments.get(0, "prefix"), name == "endswith");
+    if (name == "replace")
+        return replace(text, argument(0), argument(1), count_at(2, "count"), budget);
+    if (name == "upper") return change_case(text, Case::upper);
+    if (name == "lower") return change_case(text, Case::lower);
+    if (name == "title") return change_case(text, Case::title);
+    if (name == "capitalize") return change_case(text, Case::capitalize);
+    if (name == "find" || name == "index") {
+        const std::size_t found = text.text().find(argument(0).text());
+        if (found != std::string::npos) return characters_before(text.text(), found);
+        if (name == "index") fail("\"index\": there is no such part");
+        return std::int64_t{-1};
+    }
+    if (name == "count") {
+        const std::string& part = argument(0).text();
+        if (part.empty()) return length(text, budget) + 1;
+        std::int64_t count = 0;
+        for (std::size_t at = text.text().find(part); at != std::string::npos;
+             at = text.text().find(part, at + part.size()))
+            ++count;
+        return count;
+    }
+    if (name == "join") return join(*iterate(arguments.get(0, "iterable"), budget), text, budget);
+    if (name == "removeprefix") {
+        const bool has = has_affix(text, argument(0), false);
+        return text.slice(has ? argument(0).size() : 0, text.size());
+    }
+    if (name == "removesuffix") {
+        const bool has = has_affix(text, argument(0), true);
+        return text.slice(0, text.size() - (has ? argument(0).size() : 0));
+    }
+    if (name == "isdigit")
+        return text.size() > 0 && std::all_of(text.text().begin(), text.text().end(),
+                                              [](char c) { return c >= '0' && c <= '9'; });
+    fail("a str has no method \"" + std::string(name) + "\"");
+}
+
+Value call_dict_method(const Dict& dict, std::string_view name, const Arguments& arguments) {
+    if (name == "items") return dict_items(dict);
+    if (name == "keys" || name == "values") {
+        List out;
+        for (const auto& [key, value] : dict.entries)
+            out.items.push_back(name == "keys" ? Value(key) : value);
+        return out;
+    }
+    if (name == "get") {
+        const Value key = arguments.get(0, "key");
+        const Value* found = key.is_string() ? dict.find(key.string()->text()) : nullptr;
+        return found != nullptr ? *found : arguments.get(1, "default", Value::none());
+    }
+    fail("a dict has no method \"" + std::string(name) + "\"");
+}
+
+}  // namespace
+
+bool is_method(std::string_view name) {
+    return std::find(kMethods.begin(), kMethods.end(), name) != kMethods.end();
+}
+
+Value call_method(const Value& value, std::string_view name, const Arguments& arguments,
+                  Budget& budget) {
+    budget.step();
+    if (const MarkedText* text = value.string()) {
+        budget.text(text->size());
+        return call_text_method(*text, name, arguments, budget);
+    }
+    if (value.dict() != nullptr) {
+        budget.bytes(value.dict()->entries.size() * sizeof(Value));
+        return call_dict_method(*value.dict(), name, arguments);
+    }
+    if (const Loop* loop = value.loop(); loop != nullptr && name == "cycle") {
+        if (arguments.positional.empty()) fail("\"loop.cycle\" needs values");
+        return arguments.positional[loop->index % arguments.positional.size()];
+    }
+    if (value.list() != nullptr && (name == "index" || name == "count")) {
+        std::int64_t count = 0;
+        for (std::size_t i = 0; i < value.list()->items.size(); ++i) {
+            if (!equal(value.list()->items[i], arguments.get(0, "value"), budget)) continue;
+            if (name == "index") return static_cast<std::int64_t>(i);
+            ++count;
+        }
+        if (name == "index") fail("\"index\": there is no such item");
+        return count;
+    }
+    if (value.is_undefined())
+        fail(value.undefined_name() + " is undefined, so it has no \"" + std::string(name) + "\"");
+    fail(std::string("\"") + value.kind() + "\" has no method \"" + std::string(name) + "\"");
+}
+
+MarkedText strip(const MarkedText& text, const std::optional<std::string>& characters, bool left,
+                 bool right) {
+    const std::string& from = text.text();
+    std::u32string set;
+    if (characters) {
+        for (std::size_t at = 0; at < characters->size();)
+            set += next_code_point(*characters, at);
+    }
+    const auto goes = [&](char32_t c) {
+        return characters ? set.find(c) != std::u32string::npos : is_python_space(c);
+    };
+    std::size_t begin = 0;
+    std::size_t end = from.size();
+    while (left && begin < end) {
+        std::size_t next = begin;
+        if (!goes(next_code_point(from, next))) break;
+        begin = next;
+    }
+    while (right && end > begin) {
+        std::size_t start = end - 1;
+        while (is_utf8_continuation(from[start]))
+            --start;
+        std::size_t at = start;
+        if (!goes(next_code_point(from, at))) break;
+        end = start;
+    }
+    return text.slice(begin, end);
+}
+
+MarkedText change_case(const MarkedText& text, Case to) {
+    const std::string& from = text.text();
+    MarkedText out;
+    bool starts = true;  // of the text or of a word
+    std::string changed;
+    for (std::size_t at = 0; at < from.size();) {
+        const std::size_t begin = at;
+        const char32_t c = next_code_point(from, at);
+        const bool up = to == Case::upper || (to != Case::lower && starts);
+        changed.clear();
+        if (up && c == 0xDF) {
+            changed = to == Case::upper ? "SS" : "Ss";
+        } else {
+            append_utf8(changed, up ? upper_case(c) : lower_case(c));
+        }
+        if (to == Case::title) starts = !is_cased(c);
+        if (to == Case::filter_title)
+            starts = is_python_space(c) ||
+                     (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) !=
+                                      std::string_view::npos);
+        if (to == Case::capitalize) starts = false;
+        if (std::string_view(from).substr(begin, at - begin) == changed) {
+            out.append(text, begin, at);
+        } else {
+            out.append_for(text, begin, at, changed);
+        }
+    }
+    if (from.empty()) return text;
+    return out;
+}
+
+MarkedText replace(const MarkedText& text, const MarkedText& from, const MarkedText& to,
+                   std::int64_t count, Budget& budget) {
+    const std::string& source = text.text();
+    const std::string& pattern = from.text();
+    MarkedText out;
+    std::size_t at = 0;
+    // An empty pattern stands before each character and at the end.
+    std::size_t found = source.find(pattern);
+    std::int64_t done = 0;
+    while (found != std::string::npos && (count < 0 || done < count)) {
+        budget.step();
+        out.append(text, at, found);
+        // A part of a message that is replaced stays part of it.
+        out.append_for(text, found, found + pattern.size(), to.text());
+        if (out.size() > Budget::kMaxText) fail("a text grows beyond 64 MiB");
+        at = found + pattern.size();
+        ++done;
+        std::size_t next = at;
+        if (pattern.empty()) {
+            if (at >= source.size()) break;
+            next = at + utf8_length(source[at]);
+            out.append(text, at, next);
+            at = next;
+            found = next;
+        } else {
+            found = source.find(pattern, next);
+        }
+    }
+    out.append(text, at, source.size());
+    budget.text(out.size());
+    return out;
+}
+
+MarkedText join(const List& list, const MarkedText& separator, Budget& budget) {
+    MarkedText out;
+    for (std::size_t i = 0; i < list.items.size(); ++i) {
+        budget.step();
+        if (i > 0) out.append(separator);
+        out.append(to_text(list.items[i], budget));
+        if (out.size() > Budget::kMaxText) fail("a text grows beyond 64 MiB");
+    }
+    budget.text(out.size());
+    return out;
+}
+
+Value dict_items(const Dict& dict) {
+    List out;
+    for (const auto& [key, value] : dict.entries) {
+        List pair;
+        pair.tuple = true;
+        pair.items = {Value(key), value};
+        out.items.emplace_back(std::move(pair));
+    }
+    return out;
+}
+
+}  // namespace garam::jinja

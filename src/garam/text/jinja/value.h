@@ -1,0 +1,173 @@
+// Values of a template, after Python's: undefined, None, bool, int, float, str, list, tuple, dict, and
+// what Jinja adds (namespace, loop, functions). Immutable except namespaces; copies share.
+//
+// Everything that makes values grow, or walks through them, is charged to a Budget, so that no template
+// can run for long or take much memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "garam/text/jinja/marked_text.h"
+
+namespace garam::jinja {
+
+// What is wrong while a template runs; the evaluator turns it into an Error that names source and line.
+struct Failure {
+    std::string message;
+};
+[[noreturn]] void fail(std::string message);
+
+class Budget {
+  public:
+    static constexpr std::size_t kMaxText = std::size_t{64} << 20;  // one text, the output included
+    static constexpr std::size_t kMaxBytes = std::size_t{1} << 30;  // of all texts and lists made
+    static constexpr std::int64_t kMaxSteps = 50'000'000;           // evaluations and comparisons
+    static constexpr std::int64_t kMaxIterations = 1'000'000;
+    static constexpr int kMaxDepth = 400;  // of the evaluation
+
+    void step(std::int64_t count = 1);
+    void iteration();
+    void bytes(std::size_t count);
+    // Charges a text that is about to be made or was just made.
+    void text(std::size_t size);
+
+    // Held while something nested is evaluated.
+    class Level {
+      public:
+        explicit Level(Budget& budget);
+        ~Level() { --budget_.depth_; }
+        Level(const Level&) = delete;
+        Level& operator=(const Level&) = delete;
+
+      private:
+        Budget& budget_;
+    };
+
+  private:
+    std::int64_t steps_ = 0;
+    std::int64_t iterations_ = 0;
+    std::size_t bytes_ = 0;
+    int depth_ = 0;
+};
+
+class Value;
+struct Macro;  // jinja/syntax.h
+
+struct List {
+    std::vector<Value> items;
+    bool tuple = false;
+    int depth = 1;  // of nested containers, this one included
+};
+struct Dict {
+    std::vector<std::pair<std::string, Value>> entries;
+    int depth = 1;
+    const Value* find(std::string_view key) const;
+};
+struct Namespace {
+    Dict values;
+};
+// The `loop` of a for block.
+struct Loop {
+    std::shared_ptr<const List> items;
+    std::size_t index = 0;  // from 0
+    int nesting = 0;
+};
+enum class Function { range, make_namespace, dict, raise_exception };
+
+class Value {
+  public:
+    static constexpr int kMaxNesting = 64;
+
+    Value() = default;  // undefined
+    static Value undefined(std::string name);
+    static Value none() { return Value(None{}); }
+    Value(bool value) : value_(value) {}
+    Value(std::int64_t value) : value_(value) {}
+    Value(double value) : value_(value) {}
+    Value(MarkedText text) : value_(std::make_shared<const MarkedText>(std::move(text))) {}
+    Value(std::string text) : Value(MarkedText(std::move(text))) {}
+    Value(const char* text) : Value(std::string(text)) {}
+    // Throw Failure when nested too deeply.
+    Value(List list);
+    Value(Dict dict);
+    Value(std::shared_ptr<const List> list) : value_(std::move(list)) {}
+    Value(std::shared_ptr<Namespace> space) : value_(std::move(space)) {}
+    Value(std::shared_ptr<const Loop> loop) : value_(std::move(loop)) {}
+    Value(Function function) : value_(function) {}
+    Value(const Macro* macro) : value_(macro) {}
+
+    bool is_undefined() const { return std::holds_alternative<Undefined>(value_); }
+    bool is_none() const { return std::holds_alternative<None>(value_); }
+    bool is_bool() const { return std::holds_alternative<bool>(value_); }
+    bool is_int() const { return std::holds_alternative<std::int64_t>(value_); }
+    bool is_float() const { return std::holds_alternative<double>(value_); }
+    bool is_number() const { return is_bool() || is_int() || is_float(); }
+    bool is_string() const { return string() != nullptr; }
+    bool is_callable() const { return function() != nullptr || macro() != nullptr; }
+
+    // nullptr when it is something else.
+    const MarkedText* string() const { return shared<const MarkedText>(); }
+    const List* list() const { return shared<const List>(); }
+    std::shared_ptr<const List> shared_list() const;
+    const Dict* dict() const { return shared<const Dict>(); }
+    Namespace* space() const { return shared<Namespace>(); }
+    const Loop* loop() const { return shared<const Loop>(); }
+    const Function* function() const { return std::get_if<Function>(&value_); }
+    const Macro* macro() const;
+
+    // bools count as 0 and 1.
+    std::optional<std::int64_t> integer() const;
+    std::optional<double> number() const;
+
+    const char* kind() const;  // "str", "list", "undefined", …
+    std::string undefined_name() const;
+    int nesting() const;  // containers within
+    bool truthy() const;
+
+  private:
+    struct Undefined {
+        std::shared_ptr<const std::string> name;
+    };
+    struct None {};
+    explicit Value(None none) : value_(none) {}
+    explicit Value(Undefined undefined) : value_(std::move(undefined)) {}
+    template <typename T>
+    T* shared() const {
+        const auto* held = std::get_if<std::shared_ptr<T>>(&value_);
+        return held == nullptr ? nullptr : held->get();
+    }
+
+    std::variant<Undefined, None, bool, std::int64_t, double, std::shared_ptr<const MarkedText>,
+                 std::shared_ptr<const List>, std::shared_ptr<const Dict>,
+                 std::shared_ptr<Namespace>, std::shared_ptr<const Loop>, Function, const Macro*>
+        value_;
+};
+
+bool equal(const Value& a, const Value& b, Budget& budget);
+// Negative, 0 or positive; throws Failure for values without an order.
+int compare(const Value& a, const Value& b, Budget& budget);
+bool contains(const Value& container, const Value& value, Budget& budget);
+
+// str(value): what {{ value }} prints.
+MarkedText to_text(const Value& value, Budget& budget);
+// json.dumps(value, ensure_ascii=False, indent=indent); indent < 0: one line.
+MarkedText to_json(const Value& value, int indent, Budget& budget);
+
+// What a for loop sees; throws Failure for values that cannot be iterated.
+std::shared_ptr<const List> iterate(const Value& value, Budget& budget);
+// value.name, value[key]; undefined when absent.
+Value attribute(const Value& value, std::string_view name, Budget& budget);
+Value item(const Value& value, const Value& key, Budget& budget);
+Value slice(const Value& value, const Value& start, const Value& stop, const Value& step,
+            Budget& budget);
+// len(value).
+std::int64_t length(const Value& value, Budget& budget);
+
+}  // namespace garam::jinja

@@ -1,0 +1,97 @@
+// Drives the tokenizer and the templates from outside: one JSON object a line on standard input, one a
+// line back. The interop scripts compare the answers with the reference libraries.
+//   {"op": "encode", "text": .., "add_special_tokens": false, "parse_special_tokens": true}
+//       -> {"ids": [..], "spans": [[begin, end], ..]}
+//   {"op": "decode", "ids": [..], "skip_special_tokens": false}   -> {"text": .., "streamed": ..}
+//   {"op": "render", "template": .., "messages": [..], "add_generation_prompt": false,
+//    "bos_token": "", "eos_token": ""}                            -> {"text": .., "contents": [..]}
+//   {"op": "save", "folder": ..}                                  -> {}
+// or {"error": ..}. The argument names the model whose tokenizer is used.
+#include <iostream>
+#include <memory>
+
+#include "garam/core/error.h"
+#include "garam/core/json.h"
+#include "garam/text/chat_template.h"
+#include "garam/text/tokenizer.h"
+
+namespace garam {
+namespace {
+
+bool flag(const Json& request, std::string_view key, bool otherwise) {
+    const Json* value = request.find(key);
+    return value == nullptr ? otherwise : value->boolean(std::string(key));
+}
+
+std::string text(const Json& request, std::string_view key) {
+    const Json* value = request.find(key);
+    return value == nullptr ? std::string() : value->string(std::string(key));
+}
+
+Json spans_of(const std::vector<ByteSpan>& spans) {
+    Json::Array list;
+    for (const ByteSpan& span : spans)
+        list.push_back(Json::Array{static_cast<std::int64_t>(span.begin),
+                                   static_cast<std::int64_t>(span.end)});
+    return list;
+}
+
+Json answer(const Json& request, const Tokenizer* tokenizer) {
+    const std::string& op = request.at("op").string();
+    if (op == "render") {
+        std::vector<ChatMessage> messages;
+        for (const Json& message : request.at("messages").array())
+            messages.push_back({message.at("role").string(), message.at("content").string()});
+        const ChatTemplate chat_template(request.at("template").string(), "template");
+        const RenderedChat chat = chat_template.render(
+            messages, {flag(request, "add_generation_prompt", false), text(request, "bos_token"),
+                       text(request, "eos_token")});
+        return Json::Object{{"text", chat.text}, {"contents", spans_of(chat.contents)}};
+    }
+    if (tokenizer == nullptr) throw Error("name a model to use its tokenizer");
+    if (op == "encode") {
+        const Encoding encoding = tokenizer->encode(
+            request.at("text").string(),
+            {.add_special_tokens = flag(request, "add_special_tokens", false),
+             .parse_special_tokens = flag(request, "parse_special_tokens", true)});
+        Json::Array ids;
+        for (const std::int32_t id : encoding.ids)
+            ids.push_back(std::int64_t{id});
+        return Json::Object{{"ids", std::move(ids)}, {"spans", spans_of(encoding.spans)}};
+    }
+    if (op == "decode") {
+        const bool skip = flag(request, "skip_special_tokens", false);
+        std::vector<std::int32_t> ids;
+        for (const Json& id : request.at("ids").array())
+            ids.push_back(static_cast<std::int32_t>(id.integer()));
+        StreamDecoder stream(*tokenizer, skip);
+        std::string streamed;
+        for (const std::int32_t id : ids)
+            streamed += stream.push(id);
+        streamed += stream.flush();
+        return Json::Object{{"text", tokenizer->decode(ids, skip)}, {"streamed", streamed}};
+    }
+    if (op == "save") {
+        tokenizer->save(request.at("folder").string());
+        return Json::Object{};
+    }
+    throw Error("unknown op " + op);
+}
+
+}  // namespace
+}  // namespace garam
+
+int main(int argc, char** argv) {
+    std::unique_ptr<garam::Tokenizer> tokenizer;
+    if (argc > 1) tokenizer = garam::load_tokenizer(argv[1]);
+    for (std::string line; std::getline(std::cin, line);) {
+        garam::Json reply;
+        try {
+            reply = garam::answer(garam::Json::parse(line, "request"), tokenizer.get());
+        } catch (const std::exception& error) {
+            reply = garam::Json::Object{{"error", error.what()}};
+        }
+        std::cout << reply.dump() << '\n';
+    }
+    return 0;
+}
