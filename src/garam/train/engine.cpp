@@ -138,11 +138,13 @@ TrainingEngine::EvalResult TrainingEngine::evaluate(const std::vector<TokenBatch
 
 MemoryPlan plan_memory(const DeviceProfile& profile, const ModelFiles& files,
                        const EngineOptions& options, const BatchBounds& training,
-                       const BatchBounds& evaluation) {
+                       std::int64_t micro_batches, const BatchBounds& evaluation) {
     constexpr std::int64_t kUnbounded = std::int64_t{1} << 42;  // address space, not memory
     const auto device = make_dry_device(profile);
     TrainingEngine engine(*device, files, options, kUnbounded);
-    engine.step({batch_of(training)}, 0, 0);
+    engine.step(std::vector<TokenBatch>(static_cast<std::size_t>(micro_batches),
+                                        batch_of(training)),
+                0, 0);
     MemoryPlan plan;
     plan.step_cost = engine.meter().total().cost;
     if (evaluation.tokens > 0) engine.evaluate({batch_of(evaluation)});

@@ -92,10 +92,11 @@ class TrainingEngine {
     Tensor norm_squared_;  // f32 [1]
 };
 
-// Runs the engine on a dry device of that profile over the largest micro-batches of training and,
-// where `evaluation` has tokens, of evaluation. Reads no weights.
+// Runs the engine on a dry device of that profile over a step of `micro_batches` of the largest
+// micro-batches of training and, where `evaluation` has tokens, over the largest evaluation batch.
+// Reads no weights.
 MemoryPlan plan_memory(const DeviceProfile& profile, const ModelFiles& files,
                        const EngineOptions& options, const BatchBounds& training,
-                       const BatchBounds& evaluation);
+                       std::int64_t micro_batches, const BatchBounds& evaluation);
 
 }  // namespace garam

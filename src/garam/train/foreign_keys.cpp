@@ -120,7 +120,6 @@ constexpr ForeignKey kForeignKeys[] = {
     {"do_train", "use `garam train`"},
     {"do_eval", "use data.validation, or `garam eval`"},
     {"do_predict", "use `garam generate`"},
-    {"overwrite_output_dir", "name a new train.output_dir"},
     // LoRA's variants.
     {"use_dora", kPlainLora},
     {"use_qalora", kPlainLora},

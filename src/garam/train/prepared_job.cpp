@@ -157,7 +157,8 @@ void choose_adapter(PreparedJob& job) {
 }  // namespace
 
 MemoryPlan PreparedJob::plan() const {
-    return plan_memory(profile, files, engine, training_bounds, evaluation_bounds);
+    return plan_memory(profile, files, engine, training_bounds,
+                       config.train.gradient_accumulation_steps, evaluation_bounds);
 }
 
 std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {

@@ -18,6 +18,8 @@ void describe_run(TrainConfig& c, ConfigTable& table) {
     table.add("train.output_dir", &c.output_dir,
               "Run folder: resolved config, metrics, events, checkpoints, the adapter or model. "
               "Relative paths are taken from the current directory.");
+    table.add("train.overwrite_output_dir", &c.overwrite_output_dir,
+              "Replace the results of an earlier run in output_dir; without it they are an error.");
     table.add("train.seed", &c.seed,
               "Seed of adapter initialisation, dropout and the order of the data.", at_least(0));
     table

@@ -1,0 +1,324 @@
+#include "garam/train/trainer.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "garam/core/error.h"
+#include "garam/core/parallel.h"
+#include "garam/io/peft_adapter.h"
+#include "garam/io/safetensors.h"
+#include "train/tiny_job.h"
+
+namespace garam {
+namespace {
+
+using testing::read_file;
+using testing::timeless_metrics;
+using testing::TinyJob;
+
+std::string adapter_bytes(const std::filesystem::path& folder) {
+    return read_file(folder / "adapter_model.safetensors");
+}
+
+struct Recorder : TrainObserver {
+    std::vector<StepReport> steps;
+    std::vector<EvalReport> evaluations;
+    void on_step(const StepReport& report) override { steps.push_back(report); }
+    void on_evaluation(const EvalReport& report) override { evaluations.push_back(report); }
+};
+
+TEST(Trainer, LearnsAndLeavesARunFolder) {
+    TinyJob job;
+    job.config.train.max_steps = 30;
+    Recorder recorder;
+    const EndReport end = job.run({&recorder});
+    EXPECT_EQ(end.reason, "finished");
+    ASSERT_EQ(recorder.steps.size(), 30u);
+    EXPECT_LT(recorder.steps.back().loss, 0.7 * recorder.steps.front().loss);
+    for (const char* name : {"adapter/adapter_config.json", "adapter/adapter_model.safetensors",
+                             "adapter/tokenizer.json", "best/adapter_model.safetensors",
+                             "checkpoint-30/optimizer.safetensors", "metrics.jsonl", "config.yaml"})
+        EXPECT_TRUE(std::filesystem::exists(job.output() / name)) << name;
+    const PeftAdapter adapter = read_peft_adapter(job.output() / "adapter");
+    EXPECT_EQ(adapter.settings.r, 4);
+    EXPECT_EQ(adapter.tensors.size(), 28u);
+}
+
+TEST(Trainer, TwoRunsAreBitEqual) {
+    TinyJob first;
+    TinyJob second;
+    first.run();
+    second.run();
+    EXPECT_EQ(adapter_bytes(first.output() / "adapter"), adapter_bytes(second.output() / "adapter"));
+    EXPECT_EQ(timeless_metrics(first.output()), timeless_metrics(second.output()));
+}
+
+// CASES 1: one step over the same rows, cut four ways. Adam's first step is lr * g / (|g| + eps), which
+// tells nothing of the gradient's size, so SGD is used.
+TEST(Trainer, TheCutOfAStepDoesNotMatter) {
+    std::vector<double> losses;
+    std::vector<double> norms;
+    for (const auto& [batch, accumulation] : std::vector<std::pair<int, int>>{
+             {11, 1}, {1, 11}, {3, 4}, {4, 3}}) {
+        TinyJob job;
+        job.config.train.optim = "sgd";
+        job.config.train.per_device_train_batch_size = batch;
+        job.config.train.gradient_accumulation_steps = accumulation;
+        job.config.train.max_steps = 3;
+        Recorder recorder;
+        job.run({&recorder});
+        losses.push_back(recorder.steps[2].loss);
+        norms.push_back(recorder.steps[2].grad_norm);
+    }
+    for (std::size_t i = 1; i < losses.size(); ++i) {
+        EXPECT_NEAR(losses[i], losses[0], 1e-5 * losses[0]);
+        EXPECT_NEAR(norms[i], norms[0], 1e-4 * norms[0]);
+    }
+}
+
+// Packed and padded-free micro-batches of the same rows train alike: a whole epoch is one step.
+TEST(Trainer, PackingTrainsAlike) {
+    std::vector<double> losses;
+    for (const bool packing : {false, true}) {
+        TinyJob job;
+        job.config.train.optim = "sgd";
+        job.config.train.packing = packing;
+        job.config.train.per_device_train_batch_size = 11;
+        job.config.train.gradient_accumulation_steps = 1;
+        job.config.train.max_steps = 3;
+        Recorder recorder;
+        job.run({&recorder});
+        losses.push_back(recorder.steps[2].loss);
+    }
+    EXPECT_NEAR(losses[1], losses[0], 1e-5 * losses[0]);
+}
+
+TEST(Trainer, GradientCheckpointingIsBitEqual) {
+    TinyJob plain;
+    TinyJob recomputing;
+    recomputing.config.train.gradient_checkpointing = true;
+    plain.run();
+    recomputing.run();
+    EXPECT_EQ(adapter_bytes(plain.output() / "adapter"),
+              adapter_bytes(recomputing.output() / "adapter"));
+}
+
+// N steps, kill -9, resume, N steps = 2N steps, bit for bit, for each optimiser and method; also when the
+// kill falls between a checkpoint and steps after it.
+TEST(Trainer, KilledAndResumedEqualsUninterrupted) {
+    // A forked child has none of its parent's worker threads, so all of this runs on one.
+    const int threads = num_threads();
+    set_num_threads(1);
+    for (const auto& [optim, method] : std::vector<std::pair<std::string, std::string>>{
+             {"adamw_torch", "lora"}, {"sgd", "lora"}, {"adamw_torch", "full"}}) {
+        const auto configure = [&, o = optim, m = method](TinyJob& job) {
+            job.config.train.optim = o;
+            job.config.train.method = m;
+            job.config.train.save_steps = 3;
+            job.config.train.eval_steps = 2;
+            job.config.train.logging_steps = 2;
+            job.config.train.lr_scheduler_type = "cosine";
+            job.config.train.warmup_steps = 2;
+        };
+        TinyJob whole;
+        configure(whole);
+        whole.run();
+
+        TinyJob killed;
+        configure(killed);
+        struct KillAtFive : TrainObserver {
+            void on_progress(const ProgressReport& report) override {
+                if (report.step == 5) kill(getpid(), SIGKILL);
+            }
+        };
+        const pid_t child = fork();
+        if (child == 0) {
+            KillAtFive killer;
+            try {
+                killed.run({&killer});
+            } catch (const std::exception& e) {
+                std::fprintf(stderr, "%s\n", e.what());
+            }
+            _exit(1);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        killed.config.train.resume_from_checkpoint = "true";
+        killed.run();
+        const std::string name = method == "full" ? "model/model.safetensors"
+                                                  : "adapter/adapter_model.safetensors";
+        EXPECT_EQ(read_file(killed.output() / name), read_file(whole.output() / name)) << optim;
+        EXPECT_EQ(timeless_metrics(killed.output()), timeless_metrics(whole.output())) << optim;
+        EXPECT_EQ(read_file(killed.output() / "checkpoint-8" / "optimizer.safetensors"),
+                  read_file(whole.output() / "checkpoint-8" / "optimizer.safetensors"));
+    }
+    set_num_threads(threads);
+}
+
+// SIGINT finishes the step, saves, and the run goes on from there.
+TEST(Trainer, InterruptSavesAndResumes) {
+    TinyJob whole;
+    whole.run();
+    TinyJob stopped;
+    struct InterruptAtFour : TrainObserver {
+        void on_progress(const ProgressReport& report) override {
+            if (report.step == 4) raise(SIGINT);
+        }
+    } interrupter;
+    const EndReport end = stopped.run({&interrupter});
+    EXPECT_EQ(end.reason, "interrupted");
+    EXPECT_EQ(end.step, 4);
+    EXPECT_TRUE(std::filesystem::exists(stopped.output() / "checkpoint-4"));
+    EXPECT_FALSE(std::filesystem::exists(stopped.output() / "adapter"));
+    stopped.config.train.resume_from_checkpoint = (stopped.output() / "checkpoint-4").string();
+    stopped.run();
+    EXPECT_EQ(adapter_bytes(stopped.output() / "adapter"), adapter_bytes(whole.output() / "adapter"));
+}
+
+std::string error_of(TinyJob& job) {
+    try {
+        job.run();
+    } catch (const Error& e) {
+        return e.what();
+    }
+    return "";
+}
+
+TEST(Trainer, ResumeIsRefusedForAnotherRun) {
+    TinyJob job;
+    job.config.train.max_steps = 2;
+    job.run();
+    job.config.train.resume_from_checkpoint = "true";
+    job.config.train.seed = 43;
+    EXPECT_NE(error_of(job).find("seed"), std::string::npos);
+    job.config.train.seed = 42;
+    job.write_rows("train.jsonl", {12, 30, 7}, 9);
+    EXPECT_NE(error_of(job).find("data"), std::string::npos);
+}
+
+TEST(Trainer, ResultsOfAnEarlierRunAreNotLost) {
+    TinyJob job;
+    job.config.train.max_steps = 1;
+    job.run();
+    const std::string before = adapter_bytes(job.output() / "adapter");
+    job.config.train.seed = 7;
+    EXPECT_NE(error_of(job).find("earlier run"), std::string::npos);
+    EXPECT_EQ(adapter_bytes(job.output() / "adapter"), before);
+    job.config.train.overwrite_output_dir = true;
+    EXPECT_EQ(error_of(job), "");
+    EXPECT_NE(adapter_bytes(job.output() / "adapter"), before);
+}
+
+// CASES 13: `best` is a real adapter folder, that of the lowest evaluation loss, and what
+// load_best_model_at_end leaves as the result.
+TEST(Trainer, BestIsTheAdapterOfTheBestEvaluation) {
+    TinyJob job;
+    job.config.train.learning_rate = 0.3;  // far too high: the loss rises again
+    job.config.train.max_steps = 12;
+    job.config.train.eval_steps = 1;
+    job.config.train.save_steps = 1;
+    job.config.train.load_best_model_at_end = true;
+    Recorder recorder;
+    job.run({&recorder});
+    std::int64_t best = 0;
+    double lowest = std::numeric_limits<double>::infinity();
+    for (const EvalReport& report : recorder.evaluations) {
+        if (report.eval_loss < lowest) best = report.step;
+        lowest = std::min(lowest, report.eval_loss);
+    }
+    ASSERT_LT(best, 12) << "the run kept improving; this test needs one that does not";
+    const std::string want =
+        adapter_bytes(job.output() / ("checkpoint-" + std::to_string(best)));
+    EXPECT_EQ(adapter_bytes(job.output() / "best"), want);
+    EXPECT_EQ(adapter_bytes(job.output() / "adapter"), want);
+    EXPECT_EQ(read_peft_adapter(job.output() / "best").tensors.size(), 28u);
+}
+
+TEST(Trainer, EarlyStopping) {
+    TinyJob job;
+    job.config.train.learning_rate = 0.3;
+    job.config.train.max_steps = 100;
+    job.config.train.eval_steps = 1;
+    job.config.train.save_steps = 1;
+    job.config.train.load_best_model_at_end = true;
+    job.config.train.early_stopping_patience = 3;
+    job.config.train.save_total_limit = 2;
+    Recorder recorder;
+    const EndReport end = job.run({&recorder});
+    EXPECT_EQ(end.reason, "stopped early");
+    EXPECT_LT(end.step, 100);
+    int checkpoints = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(job.output()))
+        checkpoints += entry.path().filename().string().starts_with("checkpoint-");
+    EXPECT_EQ(checkpoints, 2);
+}
+
+// Going on with an adapter starts where it stood.
+TEST(Trainer, ContinuesAnAdapter) {
+    TinyJob first;
+    first.run();
+    TinyJob second;
+    second.config.model = first.config.model;
+    second.config.adapter = (first.output() / "adapter").string();
+    second.config.train.max_steps = 1;
+    second.config.train.learning_rate = 0;
+    second.run();
+    EXPECT_EQ(adapter_bytes(second.output() / "adapter"), adapter_bytes(first.output() / "adapter"));
+}
+
+// CASES 9: a loss that is not finite stops the run, names step, place and row, and no checkpoint holds
+// what it made.
+TEST(Trainer, StopsAtANonFiniteLossAndKeepsWhatWasGood) {
+    TinyJob job;
+    job.config.train.max_grad_norm = 0;
+    job.config.train.optim = "sgd";
+    job.config.train.save_steps = 1;
+    job.config.train.learning_rate = 1e30;
+    const std::string error = error_of(job);
+    EXPECT_NE(error.find("step"), std::string::npos) << error;
+    EXPECT_NE(error.find("not finite"), std::string::npos) << error;
+    EXPECT_FALSE(std::filesystem::exists(job.output() / "adapter"));
+    for (const auto& entry : std::filesystem::directory_iterator(job.output())) {
+        if (!entry.path().filename().string().starts_with("checkpoint-")) continue;
+        EXPECT_NO_THROW(read_peft_adapter(entry.path())) << entry.path();
+    }
+}
+
+// CASES 2: pad is eos in this tokenizer. A model trained on answers of three letters stops after them.
+TEST(Trainer, EosIsLearntThoughItIsThePadToken) {
+    TinyJob job(std::vector<int>(12, 6));
+    job.config.train.method = "full";
+    job.config.train.max_steps = 60;
+    job.config.data.validation.clear();
+    job.run();
+
+    const ModelFiles files = ModelFiles::open(job.output() / "model");
+    const auto device = make_cpu_device();
+    Arena arena(*device, 1 << 22);
+    Meter meter;
+    Stream stream(*device, arena, meter);
+    Decoder model(*device, files, {});
+    KvCache cache = model.make_cache(32);
+    std::vector<std::int32_t> next{'x', 'q', 'j'};
+    std::vector<std::int32_t> answer;
+    while (answer.size() < 10) {
+        std::vector<float> logits;
+        model.decode(stream, cache, next, logits);
+        next = {static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) -
+                                          logits.begin())};
+        answer.push_back(next[0]);
+        if (next[0] == 258) break;
+    }
+    EXPECT_EQ(answer.back(), 258);   // <|im_end|>
+    EXPECT_LE(answer.size(), 5u);
+}
+
+}  // namespace
+}  // namespace garam
