@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "garam/core/error.h"
 #include "garam/core/json.h"
 #include "garam/data/data_config.h"
 #include "garam/data/sample.h"
@@ -84,6 +85,9 @@ class RowEncoder {
   private:
     EncodedRow encode_text(const std::string& text) const;
     EncodedRow encode_completion(const std::string& prompt, const std::string& completion) const;
+    // `text`: what the template wrote; `why_silent`: why no assistant's turn is in it, else empty.
+    Sample chat_sample(const std::vector<ChatMessage>& messages, std::string& text,
+                       std::string& why_silent, const std::string& where) const;
     EncodedRow encode_chat(const std::vector<ChatMessage>& messages,
                            const std::string& where) const;
     EncodedRow encode_labelled(const std::string& text, const std::string& label,
@@ -92,10 +96,14 @@ class RowEncoder {
 
     std::vector<ChatMessage> conversation(const std::string& text) const;
     std::string prompt(const std::string& text) const;
+    // Without a chat: the answer follows behind white space.
+    std::string plain_prompt(const std::string& text) const;
+    ChatTemplate::Options render_options(bool add_generation_prompt) const;
     const ChatTemplate& chat_template(const std::string& where) const;
     bool has_chat_template() const { return template_.has_value() || !template_error_.empty(); }
     bool is_labelled(const Json& row) const;
     void check_ids(const std::vector<std::int32_t>& ids, const std::string& where) const;
+    void drop_second_bos(Sample& sample) const;
     void append_eos(std::vector<std::int32_t>& ids) const;
 
     const DataConfig& config_;

@@ -30,7 +30,7 @@ const char* explain(DropReason reason) {
         case DropReason::empty:
             return "the row holds no text";
         case DropReason::no_assistant_turn:
-            return "the chat has no assistant turn to train on";
+            return "no turn of the assistant to train on";
         case DropReason::nothing_to_predict:
             return "no token after the first one is a target";
         case DropReason::beyond_max_length:
