@@ -89,7 +89,9 @@ void BpeTokenizer::read_added_tokens(const TokenizerFiles& files) {
     for (const AddedToken& token : tokens) {
         if (token.special) special_[static_cast<std::size_t>(token.id)] = true;
         if (token.normalized && !normalizer_.changes_nothing()) {
-            normalized_tokens_.add(token, normalizer_.apply(AlignedText(token.content, 0)).text());
+            const std::string spelling = normalizer_.apply(AlignedText(token.content, 0)).text();
+            normalized_tokens_.add(token, spelling);
+            normalized_spelling_.emplace(token.id, spelling);
         } else {
             raw_tokens_.add(token, token.content);
         }
@@ -207,7 +209,9 @@ std::string BpeTokenizer::decode(std::span<const std::int32_t> ids,
     tokens.reserve(ids.size());
     for (const std::int32_t id : ids) {
         if (!vocabulary_.has(id) || (skip_special_tokens && is_special(id))) continue;
-        tokens.push_back(vocabulary_.token(id));
+        const auto spelling = normalized_spelling_.find(id);
+        tokens.push_back(spelling == normalized_spelling_.end() ? vocabulary_.token(id)
+                                                                : spelling->second);
     }
     return decoder_.decode(std::move(tokens));
 }

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -59,8 +60,10 @@ class BpeTokenizer final : public Tokenizer {
     std::unique_ptr<BpeModel> model_;
     AddedTokenMatcher raw_tokens_;         // matched in the text as it is
     AddedTokenMatcher normalized_tokens_;  // matched after the normalizer
-    std::vector<bool> special_;            // by id
-    std::vector<std::int32_t> prefix_;     // what the post-processor puts around a text
+    // Those are spelled as they are matched when they are decoded, as in the reference.
+    std::unordered_map<std::int32_t, std::string> normalized_spelling_;
+    std::vector<bool> special_;         // by id
+    std::vector<std::int32_t> prefix_;  // what the post-processor puts around a text
     std::vector<std::int32_t> suffix_;
     std::optional<std::int32_t> bos_, eos_, pad_;
     std::string chat_template_;

@@ -164,17 +164,15 @@ class Evaluator {
             items = std::make_shared<const List>(std::move(kept));
         }
         if (items->items.empty()) return run_block(statement.otherwise, scope, out);
-        ++loop_nesting_;
         for (std::size_t i = 0; i < items->items.size(); ++i) {
             budget_.iteration();
             Scope inner;
             inner.outer = &scope;
-            auto loop = std::make_shared<const Loop>(Loop{items, i, loop_nesting_ - 1});
+            auto loop = std::make_shared<const Loop>(Loop{items, i});
             inner.set("loop", std::move(loop));
             assign(statement.targets, items->items[i], inner);
             if (run_block(statement.body, inner, out) == Flow::leaves_loop) break;
         }
-        --loop_nesting_;
         return Flow::normal;
     }
 
@@ -384,7 +382,6 @@ class Evaluator {
     Scope global_;
     Scope top_;
     int line_ = 1;
-    int loop_nesting_ = 0;
 };
 
 }  // namespace

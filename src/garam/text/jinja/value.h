@@ -77,7 +77,6 @@ struct Namespace {
 struct Loop {
     std::shared_ptr<const List> items;
     std::size_t index = 0;  // from 0
-    int nesting = 0;
 };
 enum class Function { range, make_namespace, dict, raise_exception };
 

@@ -1,0 +1,341 @@
+"""Tokenizers and chat templates beside the reference libraries, on thousands of random texts.
+
+    python text_interop.py --probe build/…/text_probe --gguf SmolLM2.gguf [--data ../shared/data]
+                           [--count 4000] [--seed 1]
+
+Needs the packages tokenizers, jinja2 and gguf; with transformers it also loads what save() wrote. The
+probe is the small program of tests/text that answers requests line by line. Exit status 1 and the first
+differences when anything differs.
+"""
+
+import argparse
+import gzip
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import unicodedata
+
+import gguf
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+import tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+class Probe:
+    def __init__(self, program, model=None):
+        command = [str(program)] + ([str(model)] if model else [])
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        )
+
+    def ask(self, **request):
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+# ---- random texts ----
+
+WORDS = "the quick brown Fox isn't they'RE I'LL 오늘은 비가 온다 ㅋㅋ 日本語 テスト naïve Ünïcödé 1234 3.14 ½ ٣٤".split()
+SPACES = [" ", "  ", "   ", "\n", "\r\n", "\t", "\u00a0", "\u3000", "\u2003", "\u180e", "\u200b", "\x85", "\x1c", "\ufeff"]
+MARKS = ["\u0301", "\u0308", "\u093f", "\u1161", "\u11a8", "\u3099", "\u0344", "\u0f73", "\u0327", "\u20d0"]
+
+
+def assigned(rng):
+    """A character that the Unicode tables of all libraries here know."""
+    while True:
+        limit = rng.choice([0x80, 0x250, 0x3000, 0x10000, 0x20000, 0x110000])
+        code = rng.randrange(limit)
+        if 0xD800 <= code < 0xE000:
+            continue
+        if unicodedata.category(chr(code)) not in ("Cn", "Co"):
+            return chr(code)
+
+
+def random_text(rng, specials):
+    parts = []
+    for _ in range(rng.randrange(1, 24)):
+        kind = rng.randrange(12)
+        if kind < 3:
+            parts.append(rng.choice(WORDS))
+        elif kind < 5:
+            parts.append(rng.choice(SPACES) * rng.randrange(1, 5))
+        elif kind < 6:
+            parts.append(str(rng.randrange(10 ** rng.randrange(1, 9))))
+        elif kind < 7:
+            parts.append("".join(rng.choice("!?.,;:'\"-_=+*/\\|<>[](){}@#$%^&~`") for _ in range(rng.randrange(1, 6))))
+        elif kind < 8:
+            parts.append(rng.choice("aeoukANㄱ가か") + "".join(rng.choice(MARKS) for _ in range(rng.randrange(1, 4))))
+        elif kind < 9 and specials:
+            token = rng.choice(specials)
+            parts.append(token if rng.random() < 0.7 else token[: rng.randrange(1, len(token) + 1)])
+        elif kind < 10:
+            parts.append(rng.choice("ax \n가🦙") * rng.randrange(1, 70))
+        else:
+            parts.append("".join(assigned(rng) for _ in range(rng.randrange(1, 8))))
+    return "".join(parts)
+
+
+# ---- reference tokenizers ----
+
+
+def field(reader, key):
+    found = reader.fields.get(key)
+    return None if found is None else found.contents()
+
+
+def from_gguf(path):
+    """The tokenizer that a GGUF's own keys describe (digits split off, which Transformers leaves out)."""
+    reader = gguf.GGUFReader(str(path))
+    tokens = field(reader, "tokenizer.ggml.tokens")
+    types = field(reader, "tokenizer.ggml.token_type")
+    merges = [tuple(merge.split(" ")) for merge in field(reader, "tokenizer.ggml.merges")]
+    if field(reader, "tokenizer.ggml.pre") != "smollm":
+        raise SystemExit("this script knows the pre-tokenizer smollm")
+    made = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    made.decoder = decoders.ByteLevel()
+    specials = [token for token, kind in zip(tokens, types) if kind == 3]
+    made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in specials])
+    return made, specials, field(reader, "tokenizer.chat_template")
+
+
+def unpacked(path):
+    return gzip.open(path, "rb").read() if path.suffix == ".gz" else path.read_bytes()
+
+
+def from_data(data, folder):
+    """(name, reference, model folder, special tokens) of the tokenizers in the reference data."""
+    made = []
+    for name in ("llama-3.1", "llama-2"):
+        source = data / "tokenizers" / name / "tokenizer.json.gz"
+        if not source.exists():
+            continue
+        target = folder / name
+        target.mkdir()
+        (target / "tokenizer.json").write_bytes(unpacked(source))
+        config = source.parent / "tokenizer_config.json"
+        if config.exists():
+            (target / "tokenizer_config.json").write_bytes(config.read_bytes())
+        made.append((name, Tokenizer.from_file(str(target / "tokenizer.json")), target))
+    stories = data / "golden" / "stories260K-hf"
+    if stories.exists():
+        made.append(("stories260K", Tokenizer.from_file(str(stories / "tokenizer.json")), stories))
+    qwen = data / "tokenizers" / "qwen2.5.vocab.json.gz"
+    if qwen.exists():
+        target = folder / "qwen2.5"
+        target.mkdir()
+        for file in ("vocab.json.gz", "merges.txt.gz", "tokenizer_config.json"):
+            (target / file.removesuffix(".gz")).write_bytes(unpacked(qwen.parent / f"qwen2.5.{file}"))
+        reference = Tokenizer(models.BPE.from_file(str(target / "vocab.json"), str(target / "merges.txt")))
+        reference.normalizer = normalizers.NFC()
+        reference.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(QWEN2), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+        reference.decoder = decoders.ByteLevel()
+        config = json.loads((target / "tokenizer_config.json").read_text("utf-8"))
+        for _, token in sorted(config["added_tokens_decoder"].items(), key=lambda entry: int(entry[0])):
+            special = token.pop("special")
+            added = AddedToken(**token, special=special)
+            (reference.add_special_tokens if special else reference.add_tokens)([added])
+        made.append(("qwen2.5", reference, target))
+    return made
+
+
+# ---- comparisons ----
+
+
+class Report:
+    def __init__(self):
+        self.failures = 0
+        self.checks = 0
+
+    def equal(self, what, got, want):
+        self.checks += 1
+        if got == want:
+            return
+        self.failures += 1
+        if self.failures <= 10:
+            print(f"DIFFERS {what}\n  got  {got!r}\n  want {want!r}")
+
+
+def check_tokenizer(name, probe, reference, specials, count, rng, report):
+    before = report.failures
+    byte_level = "ByteLevel" in repr(reference.decoder) or "ByteLevel" in reference.to_str()[:200000]
+    for _ in range(count):
+        text = random_text(rng, specials)
+        got = probe.ask(op="encode", text=text)
+        want = reference.encode(text, add_special_tokens=False).ids
+        report.equal(f"{name} encode {text!r}", got.get("ids", got), want)
+        decoded = probe.ask(op="decode", ids=want)
+        report.equal(f"{name} decode {text!r}", decoded["text"], reference.decode(want, skip_special_tokens=False))
+        if byte_level:
+            report.equal(f"{name} stream {text!r}", decoded["streamed"], decoded["text"])
+        # Ids that no text gives: broken characters.
+        size = reference.get_vocab_size()
+        ids = [rng.randrange(size) for _ in range(rng.randrange(1, 12))]
+        decoded = probe.ask(op="decode", ids=ids, skip_special_tokens=True)
+        report.equal(f"{name} decode {ids}", decoded["text"], reference.decode(ids, skip_special_tokens=True))
+        if byte_level:
+            report.equal(f"{name} stream {ids}", decoded["streamed"], decoded["text"])
+    print(f"{name}: {count} texts, {report.failures - before} differences")
+
+
+def environment():
+    def raise_exception(message):
+        raise jinja2.exceptions.TemplateError(message)
+
+    def tojson(value, indent=None):
+        return json.dumps(value, ensure_ascii=False, indent=indent)
+
+    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+    )
+    made.filters["tojson"] = tojson
+    made.globals["raise_exception"] = raise_exception
+    return made
+
+
+def random_messages(rng):
+    messages = []
+    for i in range(rng.randrange(0, 5)):
+        role = rng.choice(["user", "assistant"]) if rng.random() < 0.2 else ("user", "assistant")[i % 2]
+        if i == 0 and rng.random() < 0.3:
+            role = "system"
+        content = random_text(rng, ["<|im_end|>", "{{ x }}", "{% if %}", "</think>"]) if rng.random() < 0.9 else ""
+        messages.append({"role": role, "content": content})
+    return messages
+
+
+def check_template(name, source, probe, count, rng, report):
+    before = report.failures
+    template = environment().from_string(source)
+    for _ in range(count):
+        messages = random_messages(rng)
+        prompt = rng.random() < 0.5
+        try:
+            want = template.render(
+                messages=messages, add_generation_prompt=prompt, bos_token="<s>", eos_token="</s>", tools=None, documents=None
+            )
+        except Exception as error:  # what Jinja2 refuses, the interpreter must refuse too
+            want = None
+        got = probe.ask(
+            op="render", template=source, messages=messages, add_generation_prompt=prompt, bos_token="<s>", eos_token="</s>"
+        )
+        report.equal(f"template {name} {messages!r} {got.get('error')}", got.get("text"), want)
+        if want is None:
+            continue
+        # Each content is found where it is said to be, unless the template trims or cuts it.
+        for message, (begin, end) in zip(messages, got["contents"]):
+            part = want.encode("utf-8")[begin:end].decode("utf-8", "replace")
+            report.equal(f"content of {name} {message!r}", part in message["content"] or not message["content"], True)
+    print(f"template {name}: {count} conversations, {report.failures - before} differences")
+
+
+def check_snippets(probe, report):
+    """Small templates, each with a piece of the language."""
+    before = report.failures
+    path = pathlib.Path(__file__).with_name("template_snippets.txt")
+    snippets = path.read_text("utf-8").split("\n%%%%\n")
+    messages = [
+        {"role": "system", "content": "  Be brief.\n"},
+        {"role": "user", "content": "Grüße <b>\"x\"</b> 'y' 가나다"},
+        {"role": "assistant", "content": "<think>\nhm\n</think>\n\nstraße ǆ"},
+    ]
+    for snippet in snippets:
+        try:
+            want = environment().from_string(snippet).render(
+                messages=messages, add_generation_prompt=True, bos_token="<s>", eos_token="</s>", tools=None, documents=None
+            )
+        except Exception:
+            want = None
+        got = probe.ask(
+            op="render", template=snippet, messages=messages, add_generation_prompt=True, bos_token="<s>", eos_token="</s>"
+        )
+        report.equal(f"snippet {snippet!r} {got.get('error')}", got.get("text"), want)
+    print(f"snippets: {len(snippets)}, {report.failures - before} differences")
+
+
+def check_saved(name, probe, reference, specials, folder, template, count, rng, report):
+    """What save() writes is read by tokenizers and Transformers to the same ids."""
+    before = report.failures
+    target = folder / f"saved-{name}"
+    target.mkdir()
+    answer = probe.ask(op="save", folder=str(target))
+    report.equal(f"{name} save", answer, {})
+    readers = [("tokenizers", lambda text, made=Tokenizer.from_file(str(target / "tokenizer.json")): made.encode(text, add_special_tokens=False).ids)]
+    try:
+        import transformers
+    except ImportError:
+        print("transformers is not installed: its reading of saved tokenizers is not checked")
+    else:
+        auto = transformers.AutoTokenizer.from_pretrained(str(target))
+        readers.append(("transformers", lambda text: auto(text, add_special_tokens=False)["input_ids"]))
+        if template:
+            messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]
+            got = auto.apply_chat_template(messages, tokenize=False)
+            want = environment().from_string(template).render(messages=messages, bos_token="", eos_token="")
+            report.equal(f"{name} saved template", got, want)
+    for _ in range(count):
+        text = random_text(rng, specials)
+        want = reference.encode(text, add_special_tokens=False).ids
+        for reader, ids_of in readers:
+            report.equal(f"{name} saved, read by {reader}: {text!r}", ids_of(text), want)
+    print(f"{name} saved: {count} texts, {report.failures - before} differences")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--probe", required=True, type=pathlib.Path, help="the text_probe program")
+    parser.add_argument("--gguf", required=True, type=pathlib.Path, help="SmolLM2 as GGUF")
+    parser.add_argument("--data", type=pathlib.Path, help="reference data: more tokenizers and templates")
+    parser.add_argument("--count", type=int, default=3000, help="random texts a tokenizer")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    report = Report()
+    print(f"tokenizers {tokenizers.__version__}, jinja2 {jinja2.__version__}, seed {options.seed}")
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        reference, specials, template = from_gguf(options.gguf)
+        probe = Probe(options.probe, options.gguf)
+        check_tokenizer("SmolLM2", probe, reference, specials, options.count, rng, report)
+        check_template("SmolLM2", template, probe, options.count // 10, rng, report)
+        check_snippets(probe, report)
+        check_saved("SmolLM2", probe, reference, specials, folder, template, options.count // 10, rng, report)
+        if options.data:
+            for path in sorted((options.data / "golden" / "chat").glob("*.template.jinja")):
+                check_template(path.name, path.read_text("utf-8"), probe, options.count // 10, rng, report)
+            for name, reference, model in from_data(options.data, folder):
+                other = Probe(options.probe, model)
+                specials = [token.content for token in reference.get_added_tokens_decoder().values()][:300]
+                check_tokenizer(name, other, reference, specials, options.count, rng, report)
+                check_saved(name, other, reference, specials, folder, None, options.count // 10, rng, report)
+                other.close()
+        probe.close()
+    print(f"{report.checks} checks, {report.failures} differences")
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
