@@ -1,0 +1,115 @@
+#include "garam/ops/cross_entropy.h"
+
+#include <limits>
+
+#include "ops/cross_entropy_cases.h"
+#include "ops/op_run.h"
+
+namespace garam::testing {
+namespace {
+
+class CrossEntropy : public OpTest {};
+GARAM_FOR_ALL_PROFILES(CrossEntropy);
+
+TEST_P(CrossEntropy, LossAndGradient) {
+    for (const CrossEntropyCase& c : cross_entropy_cases()) {
+        for (const bool gradient : {false, true}) {
+            SCOPED_TRACE(std::to_string(c.rows) + "x" + std::to_string(c.vocab) +
+                         (gradient ? " gradient" : ""));
+            OpRun run(GetParam());
+            const int logits = gradient ? run.in_place(c.dtype, c.rows, c.vocab, c.pad)
+                                        : run.input(c.dtype, c.rows, c.vocab, c.pad);
+            std::vector<double> x = run.values(logits);
+            for (double& value : x)
+                value *= c.size;
+            run.set(logits, x);
+            x = run.values(logits);
+            std::vector<std::int32_t> target;
+            for (std::int64_t r = 0; r < c.rows; ++r)  // ends of the row too
+                target.push_back(static_cast<std::int32_t>(r == 0   ? 0
+                                                           : r == 1 ? c.vocab - 1
+                                                                    : run.random().below(c.vocab)));
+            const int targets = run.integers(target);
+            const int losses = run.output(DType::f32, 1, c.rows);
+            run.run(
+                [&](Stream& stream, const std::vector<Tensor>& t) {
+                    cross_entropy(stream, t[logits], t[targets], t[losses], gradient);
+                },
+                gradient ? c.gradient : c.loss);
+            // The difference lse - logit rounds at the size of the logits; exp to 2 units and sums
+            // of up to 64 additions move lse by some 70 units.
+            const std::vector<double> want = cross_entropy_reference(x, target);
+            expect_close(run.values(losses), want, 0x1p-23, (8 * c.size + 70) * 0x1p-24, "losses");
+            if (!gradient) continue;
+            std::vector<double> want_gradient;
+            for (std::int64_t r = 0; r < c.rows; ++r) {
+                const double lse = want[r] + x[r * c.vocab + target[r]];
+                for (std::int64_t i = 0; i < c.vocab; ++i)
+                    want_gradient.push_back(std::exp(x[r * c.vocab + i] - lse) -
+                                            (i == target[r] ? 1 : 0));
+            }
+            // x - maximum rounds to half a unit of up to 8 sizes, which is the exponential's
+            // relative error; the absolute part is the cancellation at the target and results that
+            // flush to zero.
+            expect_close(run.values(logits), want_gradient,
+                         1.01 * unit_of(c.dtype) + (8 * c.size + 80) * 0x1p-24, 0x1p-22, "dlogits");
+        }
+    }
+}
+
+TEST_P(CrossEntropy, GradientIsTheDerivative) {
+    OpRun run(GetParam());
+    const int logits = run.in_place(DType::f32, 3, 19);
+    const std::vector<std::int32_t> target = {18, 0, 7};
+    const int targets = run.integers(target);
+    const int losses = run.output(DType::f32, 1, 3);
+    run.run(
+        [&](Stream& stream, const std::vector<Tensor>& t) {
+            cross_entropy(stream, t[logits], t[targets], t[losses], true);
+        },
+        {342, 240, 240});
+    const auto f = [&](const std::vector<double>& x) { return cross_entropy_reference(x, target); };
+    expect_gradient(run.values(logits), numeric_gradient(f, run.before(logits), {1, 1, 1}), 1e-6,
+                    1e-6, "dlogits");
+}
+
+TEST_P(CrossEntropy, ExtremesAndNan) {
+    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+    OpRun run(GetParam());
+    const int logits = run.in_place(DType::f32, 4, 5);
+    // A certain right answer, a certain wrong one, equal huge logits, and a NaN.
+    run.set(logits, {1e4,  0,    0, 0, 0,     0, 1e4, 0,    0, 0,  //
+                     3e38, 3e38, 0, 0, -3e38, 1, 2,   kNan, 3, 4});
+    const int targets = run.integers({0, 0, 1, 0});
+    const int losses = run.output(DType::f32, 1, 4);
+    run.run(
+        [&](Stream& stream, const std::vector<Tensor>& t) {
+            cross_entropy(stream, t[logits], t[targets], t[losses], true);
+        },
+        {120, 96, 96});
+    const std::vector<double> loss = run.values(losses);
+    EXPECT_EQ(loss[0], 0);
+    EXPECT_EQ(loss[1], 1e4);
+    EXPECT_TRUE(std::isnan(loss[3]));
+    const std::vector<double> d = run.values(logits);
+    EXPECT_EQ(std::vector<double>(d.begin(), d.begin() + 10),
+              (std::vector<double>{0, 0, 0, 0, 0, -1, 1, 0, 0, 0}));
+    EXPECT_FLOAT_EQ(static_cast<float>(d[10]), 0.5f);
+    EXPECT_FLOAT_EQ(static_cast<float>(d[11]), -0.5f);
+}
+
+TEST_P(CrossEntropy, RefusesATargetOutsideTheVocabulary) {
+    OpRun run(GetParam());
+    const int logits = run.in_place(DType::f32, 1, 5);
+    const int targets = run.integers({5});
+    const int losses = run.output(DType::f32, 1, 1);
+    EXPECT_THROW(run.run(
+                     [&](Stream& stream, const std::vector<Tensor>& t) {
+                         cross_entropy(stream, t[logits], t[targets], t[losses], false);
+                     },
+                     {}),
+                 Bug);
+}
+
+}  // namespace
+}  // namespace garam::testing

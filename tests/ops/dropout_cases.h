@@ -1,0 +1,45 @@
+// Cases of dropout, and its mask by the formula of ops/dropout.h.
+#pragma once
+
+#include <vector>
+
+#include "garam/core/philox.h"
+#include "garam/runtime/stream.h"
+
+namespace garam::testing {
+
+struct DropoutCase {
+    DType dtype;
+    std::int64_t tokens, columns, pad;
+    float p;
+    Cost cost, accumulating;
+};
+
+inline const std::vector<DropoutCase>& dropout_cases() {
+    static const std::vector<DropoutCase> kCases = {
+        {DType::f32, 1, 1, 0, 0.5f, {2, 16, 4}, {3, 20, 4}},
+        {DType::f32, 7, 63, 2, 0.05f, {882, 1848, 1764}, {1323, 3612, 1764}},
+        {DType::f32, 65, 576, 0, 0.25f, {74880, 150540, 149760}, {112320, 300300, 149760}},
+        {DType::bf16, 33, 65, 1, 0.1f, {4290, 4686, 4290}, {6435, 8976, 4290}},
+        {DType::f32, 3, 9, 0, 0.0f, {54, 144, 108}, {81, 252, 108}},
+        {DType::f32, 0, 9, 0, 0.5f, {0, 0, 0}, {0, 0, 0}},
+    };
+    return kCases;
+}
+
+struct DropoutPlace {
+    std::uint64_t seed;
+    std::uint32_t step, module;
+};
+
+inline bool dropout_keeps(const DropoutPlace& place, std::int32_t position, std::int64_t sample,
+                          std::int64_t column, float p) {
+    const std::uint64_t s = static_cast<std::uint64_t>(sample);
+    const PhiloxWords words =
+        philox({static_cast<std::uint32_t>(column / 4), static_cast<std::uint32_t>(position),
+                static_cast<std::uint32_t>(s), static_cast<std::uint32_t>(s >> 32) ^ place.step},
+               place.seed ^ (std::uint64_t{place.module} << 32 | place.module));
+    return uniform01(words[static_cast<std::size_t>(column % 4)]) >= p;
+}
+
+}  // namespace garam::testing

@@ -1,0 +1,91 @@
+#include "garam/ops/embedding.h"
+
+#include <cmath>
+
+#include "ops/embedding_cases.h"
+#include "ops/op_run.h"
+
+namespace garam::testing {
+namespace {
+
+class Embedding : public OpTest {};
+GARAM_FOR_ALL_PROFILES(Embedding);
+
+std::vector<std::int32_t> random_ids(Random& random, const EmbeddingCase& c) {
+    std::vector<std::int32_t> ids;
+    for (std::int64_t t = 0; t < c.tokens; ++t)
+        ids.push_back(static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(c.vocab))));
+    return ids;
+}
+
+TEST_P(Embedding, Forward) {
+    for (const EmbeddingCase& c : embedding_cases()) {
+        SCOPED_TRACE(std::to_string(c.tokens) + " tokens");
+        OpRun run(GetParam());
+        const std::vector<std::int32_t> id = random_ids(run.random(), c);
+        const int ids = run.integers(id);
+        const int table = run.input(c.dtype, c.vocab, c.hidden, c.pad);
+        const int out = run.output(c.dtype, c.tokens, c.hidden, c.pad + 1);
+        run.run(
+            [&](Stream& stream, const std::vector<Tensor>& t) {
+                embedding_forward(stream, t[ids], t[table], t[out]);
+            },
+            c.forward);
+        std::vector<double> want;
+        const std::vector<double> rows = run.values(table);
+        for (const std::int32_t i : id)
+            want.insert(want.end(), rows.begin() + i * c.hidden, rows.begin() + (i + 1) * c.hidden);
+        EXPECT_EQ(run.values(out), want);
+    }
+}
+
+TEST_P(Embedding, Backward) {
+    for (const EmbeddingCase& c : embedding_cases()) {
+        SCOPED_TRACE(std::to_string(c.tokens) + " tokens");
+        OpRun run(GetParam());
+        const std::vector<std::int32_t> id = random_ids(run.random(), c);
+        const int ids = run.integers(id);
+        const int dout = run.input(c.dtype, c.tokens, c.hidden, c.pad);
+        const int gradient = run.in_place(DType::f32, c.vocab, c.hidden, c.pad + 1);
+        run.run(
+            [&](Stream& stream, const std::vector<Tensor>& t) {
+                embedding_backward(stream, t[ids], t[dout], t[gradient]);
+            },
+            c.backward);
+        // The order of additions is promised, so fp32 arithmetic in that order gives the same bits.
+        std::vector<double> want = run.before(gradient);
+        const std::vector<double> d = run.values(dout);
+        for (std::size_t t = 0; t < id.size(); ++t) {
+            for (std::int64_t j = 0; j < c.hidden; ++j) {
+                double& sum = want[id[t] * c.hidden + j];
+                sum = static_cast<float>(sum) +
+                      static_cast<float>(d[static_cast<std::int64_t>(t) * c.hidden + j]);
+            }
+        }
+        EXPECT_EQ(run.values(gradient), want);
+    }
+}
+
+TEST_P(Embedding, RefusesAnIdOutsideTheVocabulary) {
+    for (const std::int32_t id : {-1, 4}) {
+        OpRun run(GetParam());
+        const int ids = run.integers({0, id});
+        const int table = run.in_place(DType::f32, 4, 3);
+        const int out = run.in_place(DType::f32, 2, 3);
+        EXPECT_THROW(run.run(
+                         [&](Stream& stream, const std::vector<Tensor>& t) {
+                             embedding_forward(stream, t[ids], t[table], t[out]);
+                         },
+                         {}),
+                     Bug);
+        EXPECT_THROW(run.run(
+                         [&](Stream& stream, const std::vector<Tensor>& t) {
+                             embedding_backward(stream, t[ids], t[out], t[table]);
+                         },
+                         {}),
+                     Bug);
+    }
+}
+
+}  // namespace
+}  // namespace garam::testing

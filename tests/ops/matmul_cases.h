@@ -1,0 +1,44 @@
+// Cases of matmul.
+#pragma once
+
+#include <vector>
+
+#include "garam/ops/matmul.h"
+
+namespace garam::testing {
+
+struct MatmulCase {
+    DType in, out;
+    std::int64_t m, n, k, pad;
+    MatmulOptions options;
+    Cost cost;
+};
+
+inline const std::vector<MatmulCase>& matmul_cases() {
+    constexpr DType f32 = DType::f32;
+    constexpr DType bf16 = DType::bf16;
+    static const std::vector<MatmulCase> kCases = {
+        // {transpose_a, transpose_b, alpha, accumulate}
+        {f32, f32, 1, 1, 1, 0, {}, {2, 8, 4}},
+        {f32, f32, 7, 65, 63, 0, {}, {57330, 18144, 1820}},
+        {f32, f32, 7, 65, 63, 3, {false, true}, {57330, 18144, 1820}},
+        {f32, f32, 65, 7, 33, 2, {true, false}, {30030, 9504, 1820}},
+        {f32, f32, 33, 17, 9, 1, {true, true, 0.5f}, {10098, 1800, 2244}},
+        {f32, f32, 63, 65, 1, 1, {false, false, -2.0f, true}, {8190, 16892, 16380}},
+        {f32, f32, 5, 1, 65, 0, {false, true, 1.0f, true}, {650, 1580, 20}},
+        {f32, f32, 1, 129, 64, 5, {false, true}, {16512, 33280, 516}},
+        {f32, f32, 40, 1100, 70, 0, {false, true, 1.5f, true}, {6160000, 495200, 176000}},
+        {f32, f32, 9, 20, 2100, 3, {true, false, 1.0f, true}, {756000, 244320, 720}},
+        {f32, f32, 1050, 3, 5, 0, {}, {31500, 21060, 12600}},
+        {bf16, bf16, 7, 65, 63, 0, {false, true}, {57330, 9072, 910}},
+        {bf16, f32, 65, 7, 33, 2, {true, false, 0.25f}, {30030, 4752, 1820}},
+        {bf16, bf16, 17, 33, 64, 4, {false, false, 1.0f, true}, {71808, 7522, 1122}},
+        {bf16, f32, 33, 64, 32, 0, {true, false, 2.0f, true}, {135168, 14656, 8448}},
+        {bf16, bf16, 20, 1030, 2056, 0, {false, true}, {84707200, 4317600, 41200}},
+        {bf16, bf16, 1, 64, 576, 0, {false, true}, {73728, 74880, 128}},
+        {bf16, bf16, 5, 6, 7, 1, {true, true}, {420, 154, 60}},
+    };
+    return kCases;
+}
+
+}  // namespace garam::testing

@@ -1,0 +1,51 @@
+// Cases of rms_norm_forward and rms_norm_backward, and their reference in double precision.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "garam/runtime/stream.h"
+
+namespace garam::testing {
+
+struct RmsNormCase {
+    DType dtype;
+    std::int64_t tokens, hidden, pad;
+    bool accumulate, learns;  // of the backward
+    Cost forward, backward;
+};
+
+inline const std::vector<RmsNormCase>& rms_norm_cases() {
+    static const std::vector<RmsNormCase> kCases = {
+        // flops, bytes read, bytes written; the second cost is the backward's
+        {DType::f32, 1, 1, 0, false, true, {4, 8, 8}, {9, 20, 8}},
+        {DType::f32, 3, 7, 0, true, true, {84, 112, 96}, {210, 320, 112}},
+        {DType::f32, 7, 65, 3, false, false, {1820, 2080, 1848}, {2730, 3928, 1820}},
+        {DType::f32, 37, 63, 5, true, false, {9324, 9576, 9472}, {16317, 28372, 9324}},
+        {DType::f32, 130, 576, 0, false, true, {299520, 301824, 300040}, {673920, 604168, 301824}},
+        {DType::bf16, 5, 65, 1, false, true, {1300, 780, 670}, {2925, 1710, 910}},
+        {DType::bf16, 33, 48, 0, true, true, {6336, 3264, 3300}, {15840, 9924, 3360}},
+        {DType::f32, 0, 8, 0, false, true, {0, 32, 0}, {0, 64, 32}},
+    };
+    return kCases;
+}
+
+// x [tokens, hidden] then weight [hidden], end to end; gives y.
+inline std::vector<double> rms_norm_reference(const std::vector<double>& x_and_weight,
+                                              std::int64_t tokens, std::int64_t hidden,
+                                              double eps) {
+    std::vector<double> y;
+    const double* const weight = x_and_weight.data() + tokens * hidden;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+        const double* const x = x_and_weight.data() + t * hidden;
+        double squares = 0;
+        for (std::int64_t i = 0; i < hidden; ++i)
+            squares += x[i] * x[i];
+        const double rstd = 1 / std::sqrt(squares / static_cast<double>(hidden) + eps);
+        for (std::int64_t i = 0; i < hidden; ++i)
+            y.push_back(x[i] * rstd * weight[i]);
+    }
+    return y;
+}
+
+}  // namespace garam::testing
