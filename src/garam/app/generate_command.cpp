@@ -64,6 +64,7 @@ Examples:
         print_warnings(session);
         GenerationOptions options = answer_.options(session);
         options.skip_special_tokens = !raw_;
+        options.continues_prompt = !chat_;
 
         const std::vector<std::int32_t> ids = encode(session, text);
         Sequence sequence(session, static_cast<std::int64_t>(ids.size()) +

@@ -41,7 +41,9 @@ Generation Chat::answer(const std::string& text, const GenerationOptions& option
     messages.push_back({"user", text});
     const std::vector<std::int32_t> prompt =
         chat_prompt(session_.tokenizer(), messages, session_.files().path().string());
-    Generation generation = generate(sequence_, prompt, options, on_text);
+    GenerationOptions own = options;
+    own.continues_prompt = false;
+    Generation generation = generate(sequence_, prompt, own, on_text);
     messages.push_back({"assistant", generation.text});
     messages_ = std::move(messages);
     return generation;

@@ -11,6 +11,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Tokens of the prompt that the decoder of the answer hears first: more than one character has bytes.
+constexpr std::size_t kSeenByDecoder = 8;
+
 double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -69,6 +72,10 @@ Generation generate(Sequence& sequence, std::span<const std::int32_t> prompt,
     Sampler sampler(options.sampling);
     sampler.see(prompt);
     StreamDecoder decoder(session.tokenizer(), options.skip_special_tokens);
+    if (options.continues_prompt) {
+        for (const std::int32_t id : prompt.last(std::min(prompt.size(), kSeenByDecoder)))
+            decoder.push(id);
+    }
     StopStrings stops(options.stop);
     const auto emit = [&](const std::string& text) {
         if (text.empty()) return;

@@ -19,6 +19,9 @@ struct GenerationOptions {
     std::vector<std::string> stop;      // texts that end the answer and do not belong to it
     std::vector<std::int32_t> eos_ids;  // ids that end it; usually the session's
     bool skip_special_tokens = true;    // leave them out of the text
+    // The text goes on where the prompt's ends (it may begin with a space that tokenizers drop at the
+    // start of a text); false: it is a text of its own, a chat's answer.
+    bool continues_prompt = true;
 
     // Throws Error naming the option that is out of range.
     void check() const;

@@ -1,0 +1,78 @@
+// `garam merge` as a user runs it.
+#include <gtest/gtest.h>
+
+#include "app/run_garam.h"
+#include "garam/core/json.h"
+#include "testing/temp_dir.h"
+#include "testing/test_data.h"
+
+namespace garam {
+namespace {
+
+using testing::data_dir;
+using testing::run_garam;
+using testing::RunResult;
+using testing::TempDir;
+
+std::string path_of(const char* relative) {
+    return (data_dir() / relative).string();
+}
+
+constexpr const char* kBase = "golden/stories260K-hf";
+constexpr const char* kAdapter = "golden/peft/case3_rslora_r8_all";
+
+std::string text_of(const std::vector<std::string>& model) {
+    std::vector<std::string> arguments = {"generate"};
+    arguments.insert(arguments.end(), model.begin(), model.end());
+    arguments.insert(arguments.end(), {"--prompt", "Once upon", "--dtype", "f32", "--json",
+                                       "--max-new-tokens", "40"});
+    const RunResult result = run_garam(arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return Json::parse(result.out, "out").at("text").string();
+}
+
+TEST(MergeCommand, TheFolderSpeaksAsBaseAndAdapterDo) {
+    GARAM_REQUIRE_DATA(kAdapter);
+    const TempDir dir;
+    const std::string out = (dir / "merged").string();
+    const RunResult result = run_garam({"merge", path_of(kBase), path_of(kAdapter), out});
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_NE(result.out.find("35 of 47 tensors merged, f32"), std::string::npos) << result.out;
+    for (const char* file : {"config.json", "model.safetensors", "tokenizer.json",
+                             "tokenizer_config.json", "generation_config.json"})
+        EXPECT_TRUE(std::filesystem::exists(dir / "merged" / file)) << file;
+    // Merging moves logits by 3e-5; the text parts only where two tokens are nearer than that.
+    const std::string text = text_of({out});
+    EXPECT_EQ(text, text_of({path_of(kBase), "--adapter", path_of(kAdapter)}));
+    EXPECT_NE(text, text_of({path_of(kBase)}));
+    // Read-only bits or modes of a temporary folder do not remain.
+    EXPECT_NE(std::filesystem::status(out).permissions() & std::filesystem::perms::group_read,
+              std::filesystem::perms::none);
+}
+
+TEST(MergeCommand, MistakesLeaveNothingBehind) {
+    GARAM_REQUIRE_DATA(kAdapter);
+    const TempDir dir;
+    const std::string out = (dir / "merged").string();
+    const auto refused = [&](const std::vector<std::string>& arguments, const std::string& part) {
+        const RunResult result = run_garam(arguments);
+        EXPECT_EQ(result.status, 2);
+        EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
+        EXPECT_FALSE(std::filesystem::exists(out));
+        EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+    };
+    refused({"merge", path_of(kBase), path_of(kAdapter), out, "--dtype", "q4_0"}, "f16");
+    refused({"merge", path_of(kBase), (dir / "absent").string(), out}, "absent");
+    refused(
+        {"merge", path_of(kBase), path_of("golden/families/llama-llama3rope-tied/adapter"), out},
+        "another base");
+    refused({"merge", path_of(kBase), path_of("golden/peft/case4_dora_r8_all"), out}, "dora");
+    std::filesystem::create_directory(out);
+    const RunResult existing = run_garam({"merge", path_of(kBase), path_of(kAdapter), out});
+    EXPECT_EQ(existing.status, 2);
+    EXPECT_NE(existing.err.find("exists already"), std::string::npos);
+    EXPECT_TRUE(std::filesystem::is_empty(out));
+}
+
+}  // namespace
+}  // namespace garam
