@@ -41,9 +41,9 @@ struct StepReport {
     std::int64_t step = 0;  // steps done
     std::int64_t max_steps = 0;
     double epoch = 0;
-    double loss = 0;                     // mean over the target tokens of these steps
-    double grad_norm = 0;                // of the last of them, before clipping
-    double learning_rate = 0;            // that the last of them used
+    double loss = 0;           // mean of these steps' losses, each a mean over its target tokens
+    double grad_norm = 0;      // of the last of them, before clipping
+    double learning_rate = 0;  // that the last of them used
     std::int64_t num_target_tokens = 0;  // of these steps
     std::int64_t num_tokens = 0;         // of these steps, without padding
     double tokens_per_second = 0;        // num_tokens / time of these steps, evaluation apart
