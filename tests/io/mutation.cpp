@@ -36,12 +36,29 @@ void counted_release(void* memory) {
 
 }  // namespace
 
-// The whole test binary counts what it allocates.
+// The whole test binary counts what it allocates. All forms are replaced, so that each release meets the
+// allocation that belongs to it (over-aligned ones, which nothing here uses, are left alone).
 void* operator new(std::size_t size) {
     return counted_allocation(size);
 }
 void* operator new[](std::size_t size) {
     return counted_allocation(size);
+}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+    try {
+        return counted_allocation(size);
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
+void* operator new[](std::size_t size, const std::nothrow_t& nothrow) noexcept {
+    return operator new(size, nothrow);
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept {
+    counted_release(memory);
+}
+void operator delete[](void* memory, const std::nothrow_t&) noexcept {
+    counted_release(memory);
 }
 void operator delete(void* memory) noexcept {
     counted_release(memory);
