@@ -7,6 +7,7 @@
 #include "garam/core/error.h"
 #include "garam/io/peft_adapter.h"
 #include "testing/temp_dir.h"
+#include "testing/test_data.h"
 #include "testing/tiny_model.h"
 
 namespace garam {
@@ -114,6 +115,24 @@ TEST(Session, AnAdapterThatNamesAnotherBaseIsToldOf) {
     const Session session({.model = dir / "model", .adapter = dir / "adapter", .dtype = "f32"});
     ASSERT_EQ(session.warnings().size(), 1u);
     EXPECT_NE(session.warnings()[0].find("some-org/other"), std::string::npos);
+}
+
+TEST(Session, NamesOfOneModelAreSpeltInManyWays) {
+    const TempDir dir;
+    write_tiny_model(dir / "Tiny-Model_1.5B");
+    const ModelFiles folder = ModelFiles::open(dir / "Tiny-Model_1.5B");
+    for (const char* name :
+         {"org/Tiny-Model-1.5B", "tiny_model_1.5b/", "/some/where/TinyModel1.5B"})
+        EXPECT_EQ(warning_of_another_base("a", name, folder), "") << name;
+    for (const char* name : {"org/Tiny-Model-15", "Tiny"})
+        EXPECT_NE(warning_of_another_base("a", name, folder), "") << name;
+}
+
+TEST(Session, AGgufsNameGoesOnWithItsQuantisation) {
+    GARAM_REQUIRE_DATA("golden/gguf/llama-f32.gguf");
+    const ModelFiles file = ModelFiles::open(testing::data_dir() / "golden/gguf/llama-f32.gguf");
+    EXPECT_EQ(warning_of_another_base("a", "meta/Llama", file), "");
+    EXPECT_NE(warning_of_another_base("a", "meta/Llama-2", file), "");
 }
 
 TEST(Session, AnAdapterOfAnotherBaseIsRefused) {

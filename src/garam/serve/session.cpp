@@ -63,7 +63,10 @@ std::string warning_of_another_base(const std::string& adapter, const std::strin
     for (const std::string& name :
          {files.name(), files.path().string(),
           std::filesystem::weakly_canonical(files.path(), error).string()}) {
-        if (bare_name(name) == bare_name(base_name)) return {};
+        // A GGUF's file name goes on with how it is quantised.
+        if (files.is_gguf() ? bare_name(name).starts_with(bare_name(base_name))
+                            : bare_name(name) == bare_name(base_name))
+            return {};
     }
     const std::string model =
         files.name().empty() ? files.path().string() : "\"" + files.name() + "\"";
