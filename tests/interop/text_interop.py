@@ -56,14 +56,21 @@ MARKS = ["\u0301", "\u0308", "\u093f", "\u1161", "\u11a8", "\u3099", "\u0344", "
 
 
 def assigned(rng):
-    """A character that the Unicode tables of all libraries here know."""
+    """A character that the Unicode tables of all libraries here know.
+
+    Combining marks have to be old: the reference normalises with older tables than utf8proc, and knows no
+    order for newer ones.
+    """
     while True:
         limit = rng.choice([0x80, 0x250, 0x3000, 0x10000, 0x20000, 0x110000])
         code = rng.randrange(limit)
         if 0xD800 <= code < 0xE000:
             continue
-        if unicodedata.category(chr(code)) not in ("Cn", "Co"):
-            return chr(code)
+        if unicodedata.category(chr(code)) in ("Cn", "Co"):
+            continue
+        if unicodedata.combining(chr(code)) and unicodedata.ucd_3_2_0.category(chr(code)) == "Cn":
+            continue
+        return chr(code)
 
 
 def random_text(rng, specials):
@@ -180,6 +187,8 @@ class Report:
 
 def check_tokenizer(name, probe, reference, specials, count, rng, report):
     before = report.failures
+    # The reference cannot skip special tokens that are matched after the normalizer: it prints them.
+    skip = not any(token.special and token.normalized for token in reference.get_added_tokens_decoder().values())
     byte_level = "ByteLevel" in repr(reference.decoder) or "ByteLevel" in reference.to_str()[:200000]
     for _ in range(count):
         text = random_text(rng, specials)
@@ -193,8 +202,8 @@ def check_tokenizer(name, probe, reference, specials, count, rng, report):
         # Ids that no text gives: broken characters.
         size = reference.get_vocab_size()
         ids = [rng.randrange(size) for _ in range(rng.randrange(1, 12))]
-        decoded = probe.ask(op="decode", ids=ids, skip_special_tokens=True)
-        report.equal(f"{name} decode {ids}", decoded["text"], reference.decode(ids, skip_special_tokens=True))
+        decoded = probe.ask(op="decode", ids=ids, skip_special_tokens=skip)
+        report.equal(f"{name} decode {ids}", decoded["text"], reference.decode(ids, skip_special_tokens=skip))
         if byte_level:
             report.equal(f"{name} stream {ids}", decoded["streamed"], decoded["text"])
     print(f"{name}: {count} texts, {report.failures - before} differences")

@@ -188,7 +188,9 @@ BpeModel::BpeModel(const Json& model, bool byte_level, const Vocabulary& vocabul
                             "\" is not in the vocabulary");
             return *id;
         };
-        merges_->set(id_of(left), id_of(right), static_cast<std::int32_t>(rank), id_of(joined));
+        const std::int32_t left_id = id_of(left);
+        const std::int32_t right_id = id_of(right);
+        merges_->set(left_id, right_id, static_cast<std::int32_t>(rank), id_of(joined));
     }
     cache_ = std::make_unique<Cache>();
 }

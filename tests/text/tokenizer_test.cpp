@@ -1,0 +1,553 @@
+#include "garam/text/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "garam/core/error.h"
+#include "garam/core/philox.h"
+#include "garam/text/tokenizer_files.h"
+#include "tokenizer_data.h"
+#include "toy_tokenizer.h"
+
+namespace garam {
+namespace {
+
+using testing::byte_level_json;
+using testing::load;
+using testing::load_error;
+using testing::random_text;
+using testing::sentencepiece_json;
+using testing::TempDir;
+using Ids = std::vector<std::int32_t>;
+
+std::vector<std::string> pieces_of(const Tokenizer& tokenizer, std::string_view text,
+                                   const Tokenizer::EncodeOptions& options = {}) {
+    std::vector<std::string> pieces;
+    for (const ByteSpan span : tokenizer.encode(text, options).spans)
+        pieces.emplace_back(text.substr(span.begin, span.end - span.begin));
+    return pieces;
+}
+
+void replace_member(Json& object, std::string_view key, Json value) {
+    object.set(key, std::move(value));
+}
+
+// tokenizer.json of the toy with `key` of its model or of itself replaced.
+Json with(Json document, std::string_view key, Json value) {
+    replace_member(document, key, std::move(value));
+    return document;
+}
+Json with_model(const Json& document, std::string_view key, Json value) {
+    Json model = document.at("model");
+    replace_member(model, key, std::move(value));
+    return with(document, "model", std::move(model));
+}
+Json added(const char* content, std::int64_t id, std::initializer_list<const char*> flags) {
+    Json token = Json::Object{{"id", id},        {"content", content}, {"single_word", false},
+                              {"lstrip", false}, {"rstrip", false},    {"normalized", false},
+                              {"special", false}};
+    for (const char* flag : flags)
+        token.set(flag, true);
+    return token;
+}
+
+TEST(Tokenizer, MergesByRankLeftmostFirst) {
+    const auto tokenizer =
+        load(byte_level_json({{"a", "b"}, {"b", "c"}, {"a", "a"}, {"ab", "ab"}}, {}));
+    EXPECT_EQ(pieces_of(*tokenizer, "abc"), (std::vector<std::string>{"ab", "c"}));
+    EXPECT_EQ(pieces_of(*tokenizer, "aaa"), (std::vector<std::string>{"aa", "a"}));
+    EXPECT_EQ(pieces_of(*tokenizer, "ababab"), (std::vector<std::string>{"abab", "ab"}));
+    EXPECT_EQ(pieces_of(*tokenizer, "aab bc"), (std::vector<std::string>{"a", "ab", " ", "bc"}));
+}
+
+TEST(Tokenizer, BytesOfACharacterHaveTheirOwnSpans) {
+    const auto tokenizer = load(byte_level_json({}, {}));
+    const Encoding encoding = tokenizer->encode("é가", {});
+    EXPECT_EQ(encoding.ids, (Ids{0xC3, 0xA9, 0xEA, 0xB0, 0x80}));
+    for (std::size_t i = 0; i < 5; ++i) {
+        EXPECT_EQ(encoding.spans[i].begin, i);
+        EXPECT_EQ(encoding.spans[i].end, i + 1);
+    }
+}
+
+// decode(encode(x)) == x, and the spans lie end to end over the text.
+void expect_round_trip(const Tokenizer& tokenizer, const std::string& text) {
+    const Encoding encoding = tokenizer.encode(text, {.parse_special_tokens = false});
+    ASSERT_EQ(encoding.ids.size(), encoding.spans.size());
+    EXPECT_EQ(tokenizer.decode(encoding.ids, false), text);
+    std::size_t at = 0;
+    for (const ByteSpan span : encoding.spans) {
+        EXPECT_EQ(span.begin, at);
+        at = span.end;
+    }
+    EXPECT_EQ(at, text.size());
+}
+
+TEST(Tokenizer, ByteLevelRoundTripsAnyText) {
+    const auto toy =
+        load(byte_level_json({{"a", "e"}, {"Ġ", "Ġ"}, {"Ġ", "a"}, {"Ã", "©"}}, {"<|im_end|>"}));
+    for (std::uint64_t seed = 0; seed < 300; ++seed)
+        expect_round_trip(*toy, random_text(seed, 80));
+    for (const char* name : {"gpt2", "llama-3.1", "exaone-3.5"}) {
+        const Tokenizer* tokenizer = testing::reference_tokenizer(name);
+        if (tokenizer == nullptr) continue;
+        SCOPED_TRACE(name);
+        for (std::uint64_t seed = 0; seed < 100; ++seed)
+            expect_round_trip(*tokenizer, random_text(1000 + seed, 80));
+    }
+}
+
+// With normalisers spans may meet within a character, but leave nothing out and never go back.
+TEST(Tokenizer, SpansCoverNormalisedText) {
+    for (const char* name : {"qwen2.5", "llama-2", "stories260K"}) {
+        const Tokenizer* tokenizer = testing::reference_tokenizer(name);
+        if (tokenizer == nullptr) continue;
+        SCOPED_TRACE(name);
+        for (std::uint64_t seed = 0; seed < 200; ++seed) {
+            const std::string text = random_text(seed, 60);
+            std::size_t covered = 0;
+            std::size_t last = 0;
+            for (const ByteSpan span :
+                 tokenizer->encode(text, {.add_special_tokens = true}).spans) {
+                EXPECT_LE(span.begin, covered);
+                EXPECT_GE(span.begin, last);
+                last = span.begin;
+                covered = std::max(covered, span.end);
+            }
+            EXPECT_EQ(covered, text.size());
+        }
+    }
+}
+
+TEST(Tokenizer, SentencePieceSpansPointIntoTheOriginal) {
+    const auto tokenizer =
+        load(sentencepiece_json({"▁", "h", "i", "▁h"}, {{"▁", "h"}, {"▁h", "i"}}));
+    const Encoding encoding = tokenizer->encode("hi  hi é", {.add_special_tokens = true});
+    std::vector<std::string> tokens;
+    for (const std::int32_t id : encoding.ids)
+        tokens.push_back(tokenizer->token_of(id));
+    EXPECT_EQ(tokens,
+              (std::vector<std::string>{"<s>", "▁hi", "▁", "▁hi", "▁", "<0xC3>", "<0xA9>"}));
+    const std::vector<std::pair<std::size_t, std::size_t>> want = {{0, 0}, {0, 2}, {2, 3}, {3, 6},
+                                                                   {6, 7}, {7, 8}, {8, 9}};
+    for (std::size_t i = 0; i < want.size(); ++i) {
+        EXPECT_EQ(encoding.spans[i].begin, want[i].first) << i;
+        EXPECT_EQ(encoding.spans[i].end, want[i].second) << i;
+    }
+    EXPECT_EQ(tokenizer->decode(encoding.ids, true), "hi  hi é");
+}
+
+TEST(Tokenizer, BrokenBytesBecomeReplacementCharacters) {
+    const auto bytes = load(byte_level_json({}, {}));
+    EXPECT_EQ(bytes->decode(Ids{'a', 0xC3, 'b', 0xEA, 0xB0}, false), "a\uFFFDb\uFFFD");
+    const auto pieces = load(sentencepiece_json({"▁", "x"}, {}));
+    // One for each byte of a run that is no text, as the reference does it.
+    EXPECT_EQ(pieces->decode(Ids{3 + 0xEA, 3 + 0xB0, 260}, false), "\uFFFD\uFFFDx");
+}
+
+TEST(Tokenizer, UnknownCharactersWithoutFallback) {
+    Json toy = sentencepiece_json({"▁", "x"}, {});
+    toy = with_model(toy, "byte_fallback", false);
+    const auto fused = load(toy);
+    EXPECT_EQ(fused->encode_ids("x가나x", {}), (Ids{259, 260, 0, 260}));
+    const Encoding encoding = fused->encode("x가나x", {});
+    EXPECT_EQ(encoding.spans[2].begin, 1u);
+    EXPECT_EQ(encoding.spans[2].end, 7u);
+    const auto apart = load(with_model(toy, "fuse_unk", false));
+    EXPECT_EQ(apart->encode_ids("x가나x", {}), (Ids{259, 260, 0, 0, 260}));
+}
+
+TEST(Tokenizer, AddedTokensLeftmostLongestWithTheirFlags) {
+    Json toy = byte_level_json({}, {});
+    Json::Array list;
+    list.push_back(added("<a>", 300, {"special"}));
+    list.push_back(added("<a><a>", 301, {}));
+    list.push_back(added("<l>", 302, {"lstrip"}));
+    list.push_back(added("<r>", 303, {"rstrip"}));
+    list.push_back(added("word", 304, {"single_word"}));
+    const auto tokenizer = load(with(toy, "added_tokens", std::move(list)));
+    EXPECT_EQ(pieces_of(*tokenizer, "<a><a><a>"), (std::vector<std::string>{"<a><a>", "<a>"}));
+    EXPECT_EQ(pieces_of(*tokenizer, "x \u3000<l> y"),
+              (std::vector<std::string>{"x", " \u3000<l>", " ", "y"}));
+    EXPECT_EQ(pieces_of(*tokenizer, "x<r> \n y"), (std::vector<std::string>{"x", "<r> \n ", "y"}));
+    EXPECT_EQ(tokenizer->encode_ids("word", {}), (Ids{304}));
+    EXPECT_EQ(tokenizer->encode_ids("(word)", {}), (Ids{'(', 304, ')'}));
+    EXPECT_EQ(tokenizer->encode_ids("swords", {}).size(), 6u);
+    EXPECT_EQ(tokenizer->encode_ids("éword", {}).size(), 6u);
+    // Special tokens can be kept from being read; others are always tokens.
+    EXPECT_EQ(tokenizer->encode_ids("<a>", {.parse_special_tokens = false}), (Ids{'<', 'a', '>'}));
+    EXPECT_EQ(tokenizer->encode_ids("<r>", {.parse_special_tokens = false}), (Ids{303}));
+    EXPECT_TRUE(tokenizer->is_special(300));
+    EXPECT_FALSE(tokenizer->is_special(303));
+    EXPECT_FALSE(tokenizer->is_special(-1));
+    EXPECT_FALSE(tokenizer->is_special(1 << 30));
+    EXPECT_EQ(tokenizer->vocab_size(), 305);
+    EXPECT_EQ(tokenizer->decode(Ids{'h', 300, 303, 270, -5, 1 << 30}, true), "h<r>");
+}
+
+TEST(Tokenizer, NormalizedAddedTokensAreFoundAfterTheNormalizer) {
+    Json toy = byte_level_json({}, {});
+    toy = with(toy, "normalizer", Json::Object{{"type", "Lowercase"}});
+    toy = with(toy, "added_tokens",
+               Json::Array{added("<X>", 300, {"normalized"}), added("<Y>", 301, {})});
+    const auto tokenizer = load(toy);
+    EXPECT_EQ(tokenizer->encode_ids("<x><X><y><Y>", {}), (Ids{300, 300, '<', 'y', '>', 301}));
+    EXPECT_EQ(pieces_of(*tokenizer, "A<X>"), (std::vector<std::string>{"A", "<X>"}));
+}
+
+TEST(Tokenizer, AtMostOneBos) {
+    const auto tokenizer = load(byte_level_json({}, {"<s>", "</s>"}, "<s>"),
+                                Json::Object{{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+    EXPECT_TRUE(tokenizer->adds_bos());
+    EXPECT_EQ(tokenizer->bos_id(), 256);
+    EXPECT_EQ(tokenizer->eos_id(), 257);
+    EXPECT_EQ(tokenizer->pad_id(), std::nullopt);
+    EXPECT_EQ(tokenizer->encode_ids("a", {.add_special_tokens = true}), (Ids{256, 'a'}));
+    EXPECT_EQ(tokenizer->encode_ids("<s>a", {.add_special_tokens = true}), (Ids{256, 'a'}));
+    EXPECT_EQ(tokenizer->encode_ids("", {.add_special_tokens = true}), (Ids{256}));
+    EXPECT_EQ(tokenizer->encode_ids("a", {}), (Ids{'a'}));
+}
+
+TEST(Tokenizer, ConfigDecidesOnBosAndEos) {
+    const Json toy = byte_level_json({}, {"<s>", "</s>"}, "<s>");
+    Json config = Json::Object{{"bos_token", Json::Object{{"content", "<s>"}}},
+                               {"eos_token", "</s>"},
+                               {"add_bos_token", false},
+                               {"add_eos_token", true}};
+    const auto tokenizer = load(toy, config);
+    EXPECT_FALSE(tokenizer->adds_bos());
+    EXPECT_EQ(tokenizer->encode_ids("a", {.add_special_tokens = true}), (Ids{'a', 257}));
+    EXPECT_EQ(tokenizer->encode_ids("a</s>", {.add_special_tokens = true}), (Ids{'a', 257}));
+    config.set("bos_token", nullptr);
+    config.set("add_bos_token", true);
+    EXPECT_NE(load_error(toy, config).find("add_bos_token"), std::string::npos);
+}
+
+TEST(Tokenizer, PreTokenizerBehaviours) {
+    const auto pieces = [](const char* behavior, bool invert) {
+        Json toy = byte_level_json({{"a", "-"}, {"-", "b"}, {"-", "-"}, {"a", "b"}}, {});
+        const Json split = Json::Object{{"type", "Split"},
+                                        {"pattern", Json::Object{{"String", "-"}}},
+                                        {"behavior", behavior},
+                                        {"invert", invert}};
+        toy = with(toy, "pre_tokenizer",
+                   tokenizer_json::sequence("pretokenizers",
+                                            {split, tokenizer_json::byte_level(false, false)}));
+        return pieces_of(*load(toy), "a--b");
+    };
+    using Pieces = std::vector<std::string>;
+    EXPECT_EQ(pieces("Isolated", false), (Pieces{"a", "-", "-", "b"}));
+    EXPECT_EQ(pieces("MergedWithPrevious", false), (Pieces{"a-", "-", "b"}));
+    EXPECT_EQ(pieces("MergedWithNext", false), (Pieces{"a", "-", "-b"}));
+    EXPECT_EQ(pieces("Contiguous", false), (Pieces{"a", "--", "b"}));
+    EXPECT_EQ(pieces("Removed", false), (Pieces{"a", "b"}));
+    EXPECT_EQ(pieces("Removed", true), (Pieces{"-", "-"}));
+}
+
+TEST(Tokenizer, MetaspaceFirstOnlyAtTheStart) {
+    Json toy = sentencepiece_json({"▁", "x", "▁x"}, {{"▁", "x"}});
+    toy = with(toy, "normalizer", nullptr);
+    toy = with(toy, "pre_tokenizer",
+               Json::Object{{"type", "Metaspace"},
+                            {"replacement", "▁"},
+                            {"prepend_scheme", "first"},
+                            {"split", true}});
+    toy = with(toy, "decoder",
+               Json::Object{{"type", "Metaspace"},
+                            {"replacement", "▁"},
+                            {"prepend_scheme", "first"},
+                            {"split", true}});
+    const auto tokenizer = load(toy);
+    EXPECT_EQ(pieces_of(*tokenizer, "x x</s>x x"),
+              (std::vector<std::string>{"x", " x", "</s>", "x", " x"}));
+    const Ids ids = tokenizer->encode_ids("x x</s>x x", {});
+    EXPECT_EQ(ids, (Ids{261, 261, 2, 260, 261}));
+    EXPECT_EQ(tokenizer->decode(ids, true), "x xx x");
+}
+
+TEST(Tokenizer, IgnoreMergesTakesWholePieces) {
+    Json toy = byte_level_json({{"a", "b"}, {"c", "d"}, {"ab", "cd"}}, {});
+    Json vocabulary = toy.at("model").at("vocab");
+    vocabulary.set("bcd", 400);
+    toy = with_model(toy, "vocab", vocabulary);
+    EXPECT_EQ(load(toy)->encode_ids("bcd", {}).size(), 2u);
+    EXPECT_EQ(load(with_model(toy, "ignore_merges", true))->encode_ids("bcd", {}), (Ids{400}));
+}
+
+TEST(Tokenizer, InvalidUtf8IsNamed) {
+    const auto tokenizer = load(byte_level_json({}, {}));
+    try {
+        tokenizer->encode("ab\xFF", {});
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_STREQ(error.what(), "the text is not valid UTF-8 at byte 2");
+    }
+}
+
+// A merge loop that looks through the piece for each merge would take hours here.
+TEST(Tokenizer, LongPiecesAreNotQuadratic) {
+    const auto tokenizer =
+        load(byte_level_json({{"a", "a"}, {"aa", "aa"}, {"Ġ", "Ġ"}, {"aaaa", "aaaa"}}, {}));
+    const std::string letters(std::size_t{1} << 20, 'a');
+    EXPECT_EQ(tokenizer->encode_ids(letters, {}).size(), letters.size() / 8);
+    const std::string spaces(std::size_t{1} << 20, ' ');
+    EXPECT_EQ(tokenizer->encode_ids(spaces, {}).size(), spaces.size() / 2);
+    const auto pieces = load(sentencepiece_json({"▁", "a"}, {{"a", "a"}, {"▁", "▁"}}));
+    EXPECT_EQ(pieces->encode_ids(letters, {}).size(), letters.size() / 2 + 1);
+    EXPECT_EQ(pieces->encode_ids(spaces, {}).size(), spaces.size() / 2 + 1);
+}
+
+TEST(Tokenizer, ThreadsShareOne) {
+    const auto tokenizer = load(byte_level_json({{"a", "e"}, {"Ġ", "a"}}, {}));
+    std::vector<Ids> want;
+    for (std::uint64_t seed = 0; seed < 50; ++seed)
+        want.push_back(load(byte_level_json({{"a", "e"}, {"Ġ", "a"}}, {}))
+                           ->encode_ids(random_text(seed, 200), {}));
+    std::vector<std::thread> threads;
+    std::vector<int> wrong(4, 0);
+    for (std::size_t t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+            for (std::uint64_t seed = 0; seed < 50; ++seed)
+                wrong[t] += tokenizer->encode_ids(random_text(seed, 200), {}) != want[seed];
+        });
+    }
+    for (std::thread& thread : threads)
+        thread.join();
+    EXPECT_EQ(wrong, (std::vector<int>{0, 0, 0, 0}));
+}
+
+// ---- files ----
+
+TEST(TokenizerFiles, VocabularyAndMerges) {
+    const TempDir folder;
+    const Json toy = byte_level_json({{"a", "b"}, {"Ġ", "1"}}, {});
+    folder.write("vocab.json", toy.at("model").at("vocab").dump());
+    folder.write("merges.txt", "#version: 0.2\na b\nĠ 1\n\n");
+    folder.write(
+        "tokenizer_config.json",
+        Json(Json::Object{
+                 {"tokenizer_class", "GPT2Tokenizer"},
+                 {"eos_token", "ab"},
+                 {"chat_template", "{{ messages }}"},
+                 {"added_tokens_decoder",
+                  Json::Object{{"300", Json::Object{{"content", "<x>"}, {"special", true}}}}}})
+            .dump());
+    const auto tokenizer = load_tokenizer(folder.path());
+    EXPECT_EQ(tokenizer->encode_ids("<x>cab 1", {}).size(), 4u);
+    EXPECT_TRUE(tokenizer->is_special(300));
+    EXPECT_EQ(tokenizer->chat_template(), "{{ messages }}");
+    EXPECT_EQ(tokenizer->eos_id(), 256);
+
+    // Saved as the tokenizer.json that means the same.
+    const TempDir saved;
+    tokenizer->save(saved.path());
+    EXPECT_TRUE(std::filesystem::exists(saved / "tokenizer.json"));
+    const auto again = load_tokenizer(saved.path());
+    for (std::uint64_t seed = 0; seed < 50; ++seed) {
+        const std::string text = random_text(seed, 60) + "<x> ab 12";
+        EXPECT_EQ(again->encode_ids(text, {}), tokenizer->encode_ids(text, {}));
+    }
+    EXPECT_EQ(again->chat_template(), tokenizer->chat_template());
+    EXPECT_EQ(again->eos_id(), tokenizer->eos_id());
+}
+
+TEST(TokenizerFiles, HuggingFaceFilesAreCopied) {
+    const TempDir folder;
+    const std::string content = byte_level_json({{"a", "b"}}, {"<s>"}, "<s>").dump(1);
+    folder.write("tokenizer.json", content);
+    folder.write("tokenizer_config.json", "{\"bos_token\": \"<s>\"}");
+    folder.write("chat_template.jinja", "hello");
+    const auto tokenizer = load_tokenizer(folder.path());
+    EXPECT_EQ(tokenizer->chat_template(), "hello");
+    const TempDir saved;
+    tokenizer->save(saved.path());
+    EXPECT_EQ(testing::read_file(saved / "tokenizer.json"), content);
+    EXPECT_EQ(testing::read_file(saved / "tokenizer_config.json"), "{\"bos_token\": \"<s>\"}");
+    EXPECT_EQ(testing::read_file(saved / "chat_template.jinja"), "hello");
+}
+
+TEST(TokenizerFiles, NamedTemplatesAndOldAddedTokens) {
+    const TempDir folder;
+    folder.write("tokenizer.json", byte_level_json({}, {}).dump());
+    folder.write("tokenizer_config.json",
+                 R"({"chat_template": [{"name": "rag", "template": "r"},
+                                       {"name": "default", "template": "d"}]})");
+    folder.write("added_tokens.json", R"({"<pad>": 256})");
+    folder.write("special_tokens_map.json", R"({"pad_token": "<pad>"})");
+    const auto tokenizer = load_tokenizer(folder.path());
+    EXPECT_EQ(tokenizer->chat_template(), "d");
+    EXPECT_EQ(tokenizer->pad_id(), 256);
+    EXPECT_EQ(tokenizer->encode_ids("<pad>", {}), (Ids{256}));
+}
+
+TEST(TokenizerFiles, RolesFromTheModelConfig) {
+    const TempDir folder;
+    folder.write("tokenizer.json", byte_level_json({}, {}).dump());
+    folder.write("config.json", R"({"eos_token_id": 97, "bos_token_id": [1, 2]})");
+    const auto tokenizer = load_tokenizer(folder.path());
+    EXPECT_EQ(tokenizer->eos_id(), 97);
+    EXPECT_EQ(tokenizer->bos_id(), std::nullopt);
+}
+
+TEST(TokenizerFiles, WhatIsMissingIsNamed) {
+    const TempDir folder;
+    const auto message = [&] {
+        try {
+            load_tokenizer(folder.path());
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+    EXPECT_NE(message().find("neither tokenizer.json nor vocab.json"), std::string::npos);
+    folder.write("tokenizer.model", "x");
+    EXPECT_NE(message().find("tokenizer.model alone"), std::string::npos);
+    folder.write("vocab.json", "{\"a\": 0}");
+    folder.write("merges.txt", "a b c\n");
+    EXPECT_NE(message().find("merges.txt, line 1"), std::string::npos);
+    folder.write("merges.txt", "a b\n");
+    EXPECT_NE(message().find("\"b\" is not in the vocabulary"), std::string::npos);
+    folder.write("merges.txt", "a \xFF\n");
+    EXPECT_NE(message().find("UTF-8 at byte 2"), std::string::npos);
+    folder.write("merges.txt", "");
+    folder.write("tokenizer_config.json", R"({"tokenizer_class": "RobertaTokenizer"})");
+    EXPECT_NE(message().find("RobertaTokenizer"), std::string::npos);
+    EXPECT_THROW(load_tokenizer(folder / "nowhere"), Error);
+}
+
+TEST(TokenizerFiles, BadDescriptionsAreRefusedByName) {
+    const Json toy = byte_level_json({{"a", "b"}}, {"<s>"}, "<s>");
+    const auto expect = [](const Json& document, const std::string& part) {
+        const std::string message = load_error(document);
+        EXPECT_NE(message.find(part), std::string::npos) << "got: " << message;
+        EXPECT_NE(message.find("tokenizer.json"), std::string::npos) << "got: " << message;
+    };
+    expect(with(toy, "model", nullptr), "model");
+    expect(with_model(toy, "type", "Unigram"), "Unigram");
+    expect(with_model(toy, "type", "WordPiece"), "WordPiece");
+    expect(with_model(toy, "vocab", Json::Object{}), "empty");
+    expect(with_model(toy, "vocab", Json::Object{{"a", -1}}), "-1");
+    expect(with_model(toy, "vocab", Json::Object{{"a", std::int64_t{1} << 40}}), "1099511627776");
+    expect(with_model(toy, "vocab", Json::Object{{"a", 1}, {"b", 1}}), "names two tokens");
+    expect(with_model(toy, "vocab", Json::Object{{"a", 1.5}}), "vocab");
+    expect(with_model(toy, "merges", Json::Array{"a b", "nospace"}), "merges[1]");
+    expect(with_model(toy, "merges", Json::Array{Json::Array{"a"}}), "merges[0]");
+    expect(with_model(toy, "merges", Json::Array{"a \u4E00"}), "\u4E00");
+    expect(with_model(toy, "merges", Json::Array{7}), "merges[0]");
+    expect(with_model(toy, "unk_token", "nope"), "nope");
+    expect(with_model(toy, "end_of_word_suffix", "</w>"), "end_of_word_suffix");
+    expect(with(toy, "normalizer", Json::Object{{"type", "Precompiled"}}), "Precompiled");
+    expect(with(toy, "pre_tokenizer", Json::Object{{"type", "BertPreTokenizer"}}),
+           "BertPreTokenizer");
+    expect(with(toy, "pre_tokenizer", tokenizer_json::split("(unclosed")), "(unclosed");
+    expect(with(toy, "decoder", Json::Object{{"type", "WordPiece"}}), "WordPiece");
+    expect(with(toy, "post_processor", Json::Object{{"type", "BertProcessing"}}), "BertProcessing");
+    const std::pair<std::string, std::int64_t> far{"<far>", 100000};
+    expect(with(toy, "post_processor", tokenizer_json::template_processing(&far, nullptr)),
+           "100000");
+    expect(with(toy, "added_tokens", Json::Array{added("<x>", 97, {})}), "names two tokens");
+    expect(with(toy, "added_tokens", Json::Array{added("a", 300, {})}), "two ids");
+    expect(with(toy, "added_tokens", Json::Array{added("<x>", -3, {})}), "-3");
+    expect(with(toy, "added_tokens", Json::Array{Json::Object{{"id", 300}}}), "content");
+    expect(with(toy, "added_tokens", Json::Array{added(std::string(2000, 'x').c_str(), 300, {})}),
+           "2000 bytes");
+    expect(with(toy, "normalizer",
+                tokenizer_json::sequence("normalizers",
+                                         Json::Array(1000, Json(Json::Object{{"type", "NFC"}})))),
+           "32 steps");
+}
+
+// Damaged files end in an Error or in a tokenizer, never in anything else.
+TEST(TokenizerFiles, DamagedFilesDoNoHarm) {
+    const std::string good = sentencepiece_json({"▁", "a", "b"}, {{"a", "b"}}).dump();
+    Random random(11);
+    int loaded = 0;
+    for (int round = 0; round < 300; ++round) {
+        std::string text = good;
+        const std::uint64_t changes = 1 + random.below(3);
+        for (std::uint64_t i = 0; i < changes; ++i) {
+            // Mostly behind and before the long list of byte tokens.
+            std::size_t at = random.below(text.size());
+            if (at > 1500 && at + 1500 < text.size()) at = text.size() - 1 - random.below(800);
+            switch (random.below(3)) {
+                case 0:
+                    text[at] = static_cast<char>(random.below(256));
+                    break;
+                case 1:
+                    text.erase(at, random.below(20));
+                    break;
+                default:
+                    text.insert(at, text.substr(random.below(text.size()), random.below(20)));
+            }
+        }
+        const TempDir folder;
+        folder.write("tokenizer.json", text);
+        try {
+            const auto tokenizer = load_tokenizer(folder.path());
+            tokenizer->decode(tokenizer->encode_ids("ab 가 </s>", {.add_special_tokens = true}),
+                              false);
+            ++loaded;
+        } catch (const Error&) {
+        }
+    }
+    EXPECT_LT(loaded, 300);
+}
+
+// ---- streaming ----
+
+std::string streamed(const Tokenizer& tokenizer, const Ids& ids, bool skip) {
+    StreamDecoder stream(tokenizer, skip);
+    std::string text;
+    for (const std::int32_t id : ids) {
+        const std::string part = stream.push(id);
+        // Never half a character.
+        EXPECT_TRUE(part.empty() || (static_cast<unsigned char>(part[0]) & 0xC0) != 0x80);
+        text += part;
+    }
+    return text + stream.flush();
+}
+
+TEST(StreamDecoder, GivesWholeCharacters) {
+    const auto bytes = load(byte_level_json({}, {"<s>"}));
+    StreamDecoder stream(*bytes);
+    EXPECT_EQ(stream.push('a'), "a");
+    EXPECT_EQ(stream.push(0xEA), "");
+    EXPECT_EQ(stream.push(0xB0), "");
+    EXPECT_EQ(stream.push(0x80), "가");
+    EXPECT_EQ(stream.push(256), "");  // special
+    EXPECT_EQ(stream.push(0xC3), "");
+    EXPECT_EQ(stream.flush(), "\uFFFD");
+    EXPECT_EQ(stream.flush(), "");
+}
+
+TEST(StreamDecoder, KeepsSpacesBetweenPieces) {
+    const auto pieces = load(sentencepiece_json({"▁", "h", "i", "▁h"}, {{"▁", "h"}, {"▁h", "i"}}));
+    const Ids ids = pieces->encode_ids("hi hi 가 hi", {.add_special_tokens = true});
+    EXPECT_EQ(streamed(*pieces, ids, true), "hi hi 가 hi");
+}
+
+TEST(StreamDecoder, AgreesWithDecodeOnAnyIds) {
+    const auto bytes = load(byte_level_json({{"a", "e"}, {"Ġ", "a"}}, {"<s>"}));
+    Random random(5);
+    for (int round = 0; round < 300; ++round) {
+        Ids ids;
+        for (int i = 0; i < 40; ++i)
+            ids.push_back(static_cast<std::int32_t>(round % 2 == 0 ? 0x80 + random.below(0x80)
+                                                                   : random.below(260)));
+        for (const bool skip : {false, true})
+            EXPECT_EQ(streamed(*bytes, ids, skip), bytes->decode(ids, skip));
+    }
+    for (const char* name : {"gpt2", "llama-3.1", "llama-2", "stories260K", "qwen2.5"}) {
+        const Tokenizer* tokenizer = testing::reference_tokenizer(name);
+        if (tokenizer == nullptr) continue;
+        SCOPED_TRACE(name);
+        for (std::uint64_t seed = 0; seed < 60; ++seed) {
+            const Ids ids = tokenizer->encode_ids(random_text(seed, 60), {});
+            EXPECT_EQ(streamed(*tokenizer, ids, true), tokenizer->decode(ids, true));
+        }
+    }
+}
+
+}  // namespace
+}  // namespace garam
