@@ -1,17 +1,8 @@
 #include "garam/optim/clipping.h"
 
 #include "garam/core/error.h"
-#include "garam/ops/elementwise.h"
 
 namespace garam {
-
-void gradient_norm_squared(Stream& stream, std::span<Parameter* const> parameters,
-                           const Tensor& result) {
-    GARAM_CHECK(result.dtype() == DType::f32 && result.elements() == 1, "one f32 for the norm");
-    fill(stream, 0.0f, result);
-    for (const Parameter* parameter : parameters)
-        add_sum_of_squares(stream, parameter->gradient, result);
-}
 
 float clip_scale(double norm, double max_norm) {
     GARAM_CHECK(max_norm >= 0, "max_grad_norm is 0 (off) or positive");

@@ -1,6 +1,6 @@
 #include "garam/train/train_config.h"
 
-#include <cmath>
+#include "garam/optim/schedule.h"
 
 namespace garam {
 
@@ -141,8 +141,7 @@ void describe_events(TrainConfig& c, ConfigTable& table) {
 }  // namespace
 
 std::int64_t TrainConfig::resolved_warmup_steps(std::int64_t total_steps) const {
-    if (warmup_steps > 0) return warmup_steps;
-    return static_cast<std::int64_t>(std::ceil(static_cast<double>(total_steps) * warmup_ratio));
+    return resolve_warmup_steps(warmup_steps, warmup_ratio, total_steps);
 }
 
 void describe(TrainConfig& config, ConfigTable& table) {

@@ -55,6 +55,7 @@ class Trainer {
         checkpoint.restore(masters(), engine_.optimizer().states());
         engine_.optimizer().refresh_copies(engine_.stream());
         state_ = checkpoint.state();
+        last_saved_ = state_.global_step;
     }
 
     std::int64_t steps_done() const { return state_.global_step; }
@@ -69,17 +70,17 @@ class Trainer {
         engine_.meter().clear();
         std::string reason = "finished";
         while (state_.global_step < job_.max_steps) {
-            one_step(loader);
-            if (interrupt.requested()) {
-                reason = "interrupted";
-                break;
-            }
             if (stops_early()) {
                 reason = "stopped early";
                 break;
             }
+            if (interrupt.requested()) {
+                reason = "interrupted";
+                break;
+            }
+            one_step(loader);
         }
-        if (reason != "finished" || last_saved_ != state_.global_step) save();
+        if (last_saved_ != state_.global_step) save();
         EndReport end = summary(reason);
         if (reason == "interrupted") {
             end.outputs.emplace_back("checkpoint",
