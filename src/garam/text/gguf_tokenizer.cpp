@@ -203,6 +203,11 @@ TokenizerFiles read_gguf_tokenizer(const GgufFile& file) {
     files.eos_token = role("eos_token_id");
     files.pad_token = role("padding_token_id");
     files.unk_token = role("unknown_token_id");
+    if (files.unk_token.empty()) {
+        const auto unknown = std::find(types.begin(), types.end(), TokenType::unknown);
+        if (unknown != types.end())
+            files.unk_token = tokens[static_cast<std::size_t>(unknown - types.begin())];
+    }
 
     Json::Array merges;
     if (sentencepiece) {

@@ -1,5 +1,6 @@
 #include "garam/text/jinja/operators.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace garam::jinja {
@@ -67,8 +68,8 @@ Value real_numbers(std::string_view op, double a, double b) {
 }
 
 Value repeated(const Value& value, std::int64_t times, Budget& budget) {
-    const std::size_t unit = value.is_string() ? value.string()->size() + 1
-                                               : value.list()->items.size() * sizeof(Value) + 1;
+    const std::size_t unit = std::max<std::size_t>(
+        1, value.is_string() ? value.string()->size() : value.list()->items.size() * sizeof(Value));
     if (times > 0 && unit > Budget::kMaxText / static_cast<std::size_t>(times))
         fail("a text or list grows beyond 64 MiB");
     MarkedText text;

@@ -12,17 +12,18 @@ void fail(std::string message) {
 
 void Budget::step(std::int64_t count) {
     steps_ += count;
-    if (steps_ > kMaxSteps) fail("the template takes more than 50 million steps");
+    if (steps_ > kMaxSteps) fail("the template takes more than 10 million steps");
 }
 void Budget::iteration() {
     if (++iterations_ > kMaxIterations) fail("the template loops more than 1,000,000 times");
 }
 void Budget::bytes(std::size_t count) {
     bytes_ += count;
-    if (bytes_ > kMaxBytes) fail("the template makes more than 1 GiB of text");
+    if (bytes_ > kMaxBytes) fail("the template makes more than 512 MiB of text");
 }
 void Budget::text(std::size_t size) {
     if (size > kMaxText) fail("a text grows beyond 64 MiB");
+    step(static_cast<std::int64_t>(size / 16));
     bytes(size);
 }
 Budget::Level::Level(Budget& budget) : budget_(budget) {

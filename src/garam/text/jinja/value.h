@@ -27,8 +27,8 @@ struct Failure {
 class Budget {
   public:
     static constexpr std::size_t kMaxText = std::size_t{64} << 20;  // one text, the output included
-    static constexpr std::size_t kMaxBytes = std::size_t{1} << 30;  // of all texts and lists made
-    static constexpr std::int64_t kMaxSteps = 50'000'000;           // evaluations and comparisons
+    static constexpr std::size_t kMaxBytes = std::size_t{512} << 20;  // of all texts and lists made
+    static constexpr std::int64_t kMaxSteps = 10'000'000;             // evaluations and comparisons
     static constexpr std::int64_t kMaxIterations = 1'000'000;
     static constexpr int kMaxDepth = 400;  // of the evaluation
 

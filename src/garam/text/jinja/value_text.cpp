@@ -64,6 +64,7 @@ class Writer {
             !json && (from.find('\'') == std::string::npos || from.find('"') != std::string::npos);
         const char quote = single ? '\'' : '"';
         out_.append_plain(std::string_view(&quote, 1));
+        out_.append(text, 0, 0);  // an empty content keeps its place
         for (std::size_t at = 0; at < from.size();) {
             const std::size_t end = at + utf8_length(from[at]);
             const std::string escaped = escape_of(from[at], quote, json);

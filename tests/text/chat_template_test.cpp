@@ -1,0 +1,271 @@
+#include "garam/text/chat_template.h"
+
+#include <gtest/gtest.h>
+
+#include "garam/core/error.h"
+#include "garam/core/philox.h"
+#include "garam/text/builtin_templates.h"
+
+namespace garam {
+namespace {
+
+const std::vector<ChatMessage> kTalk = {{"system", " Be brief. "},
+                                        {"user", "가나 hi"},
+                                        {"assistant", "<think>hm</think>\n\nyo"},
+                                        {"user", ""},
+                                        {"assistant", ""}};
+
+std::string render(std::string_view source, const std::vector<ChatMessage>& messages = kTalk,
+                   const ChatTemplate::Options& options = {}) {
+    return ChatTemplate(source, "t").render(messages, options).text;
+}
+
+// The contents as the rendered text has them, "-" for a message that is left out.
+std::vector<std::string> contents(std::string_view source,
+                                  const std::vector<ChatMessage>& messages = kTalk) {
+    const RenderedChat chat = ChatTemplate(source, "t").render(messages, {});
+    std::vector<std::string> out;
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+        const ByteSpan span = chat.contents[i];
+        EXPECT_LE(span.begin, span.end);
+        EXPECT_LE(span.end, chat.text.size());
+        out.push_back(chat.present[i] ? chat.text.substr(span.begin, span.end - span.begin) : "-");
+    }
+    return out;
+}
+
+std::string parse_error(std::string_view source) {
+    try {
+        const ChatTemplate made(source, "t.jinja");
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return {};
+}
+std::string render_error(std::string_view source) {
+    try {
+        const ChatTemplate made(source, "t.jinja");
+        made.render(kTalk, {});
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return {};
+}
+
+TEST(ChatTemplate, Language) {
+    const std::pair<const char*, const char*> cases[] = {
+        {"a{{ 1 + 2 * 3 }}b", "a7b"},
+        {"{% for i in range(3) %}{{ i }}{% if not loop.last %},{% endif %}{% endfor %}", "0,1,2"},
+        {"{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor "
+         "%}{{ ns.n }}",
+         "5"},
+        {"  {% if true %}\n  x\n  {% endif %}\ny\n", "  x\ny"},
+        {"{%- if false -%} a {%- elif 1 == 1.0 -%}  b  {%- else -%} c {%- endif -%}", "b"},
+        {"{% macro f(a, b='!') %}{{ a }}{{ b }}{% endmacro %}{{ f('x') }}{{ f('y', b='?') }}",
+         "x!y?"},
+        {"{{ 'abc'[1:] ~ 'abc'[-1] ~ [1, 2][0] }}", "bcc1"},
+        {"{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "2"},
+        {"{{ {'a': [1, none, true], 'b': '가\"'} | tojson }}",
+         "{\"a\": [1, null, true], \"b\": \"가\\\"\"}"},
+        {"{% for m in messages %}{% if loop.index0 == 1 %}{% continue %}{% endif %}{% if "
+         "loop.index0 == 3 %}{% break %}{% endif %}{{ m.role[0] }}{% endfor %}",
+         "sa"},
+        {"{% generation %}{% set x = 1 %}{{ x }}{% endgeneration %}{{ x is defined }}", "1False"},
+        {"{{ missing }}{{ missing | default('d') }}{{ tools is none }}", "dTrue"},
+        {"{% raw %}{{ x }}{% endraw %}{# gone #}", "{{ x }}"},
+        {"{% set t %}a{{ 1 }}{% endset %}{{ t * 2 }}", "a1a1"},
+        {"{{ strftime_now is defined }}", "False"}};
+    for (const auto& [source, want] : cases)
+        EXPECT_EQ(render(source), want) << source;
+}
+
+TEST(ChatTemplate, ContentsAreFoundThroughChanges) {
+    using Parts = std::vector<std::string>;
+    const std::string all = "{% for m in messages %}";
+    EXPECT_EQ(contents(all + "[{{ m.content }}]{% endfor %}"),
+              (Parts{" Be brief. ", "가나 hi", "<think>hm</think>\n\nyo", "", ""}));
+    EXPECT_EQ(contents(all + "{{ '<' + m['content'] | trim + '>' }}{% endfor %}"),
+              (Parts{"Be brief.", "가나 hi", "<think>hm</think>\n\nyo", "", ""}));
+    EXPECT_EQ(
+        contents(all + "{{ m.role ~ m.content.split('</think>')[-1].lstrip('\\n') }}{% endfor %}"),
+        (Parts{" Be brief. ", "가나 hi", "yo", "", ""}));
+    EXPECT_EQ(contents(all + "{{ m.content | upper | replace('HI', 'bye') }}{% endfor %}"),
+              (Parts{" BE BRIEF. ", "가나 bye", "<TbyeNK>HM</TbyeNK>\n\nYO", "", ""}));
+    EXPECT_EQ(contents(all + "{{ m.content | tojson }}{% endfor %}"),
+              (Parts{" Be brief. ", "가나 hi", "<think>hm</think>\\n\\nyo", "", ""}));
+    EXPECT_EQ(contents(all + "{{ m.content[1:3] }}{% endfor %}"),
+              (Parts{"Be", "나 ", "th", "", ""}));
+    EXPECT_EQ(contents("{{ messages | map(attribute='content') | join('|') }}"),
+              (Parts{" Be brief. ", "가나 hi", "<think>hm</think>\n\nyo", "", ""}));
+    EXPECT_EQ(
+        contents("{% macro say(m) %}{% set c %}{{ m.content }}{% endset %}<{{ c }}>{% endmacro "
+                 "%}{% for m in messages %}{{ say(m) }}{% endfor %}"),
+        (Parts{" Be brief. ", "가나 hi", "<think>hm</think>\n\nyo", "", ""}));
+    // A message that is left out, and one whose content is empty, are not the same.
+    EXPECT_EQ(contents(all + "{% if m.role != 'system' %}{{ m.content }}{% endif %}{% endfor %}"),
+              (Parts{"-", "가나 hi", "<think>hm</think>\n\nyo", "", ""}));
+    // A system message put into the first user's turn.
+    EXPECT_EQ(contents("{{ '<<' + messages[0].content + '>>' + messages[1].content }}"),
+              (Parts{" Be brief. ", "가나 hi", "-", "-", "-"}));
+}
+
+TEST(ChatTemplate, PartsOfOneContent) {
+    // Thought and answer apart: the content is all of it.
+    EXPECT_EQ(contents("{% set c = messages[2].content %}<t>{{ c.split('</think>')[0] }}</t>{{ "
+                       "c.split('</think>')[-1] }}")[2],
+              "<think>hm</t>\n\nyo");
+    // Said again later, behind another message: the last place counts.
+    const RenderedChat chat =
+        ChatTemplate("{{ messages[1].content }}{{ messages[2].content }}{{ messages[1].content }}",
+                     "t")
+            .render(kTalk, {});
+    EXPECT_EQ(chat.contents[1].end, chat.text.size());
+    EXPECT_EQ(chat.contents[1].begin, chat.text.size() - kTalk[1].content.size());
+}
+
+TEST(ChatTemplate, ContentIsNeverRunAsATemplate) {
+    const std::vector<ChatMessage> talk = {{"user", "{{ 1 + 1 }}{% if %}{# x"}};
+    EXPECT_EQ(render("{{ messages[0].content }}", talk), talk[0].content);
+}
+
+TEST(ChatTemplate, BuiltIn) {
+    const std::vector<ChatMessage> talk = {{"user", " hi "}, {"assistant", "yo"}};
+    EXPECT_EQ(render(builtin_chat_template("chatml"), talk),
+              "<|im_start|>user\n hi <|im_end|>\n<|im_start|>assistant\nyo<|im_end|>\n");
+    EXPECT_EQ(render(builtin_chat_template("llama3"), talk,
+                     {.add_generation_prompt = true, .bos_token = "<|begin_of_text|>"}),
+              "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|>"
+              "<|start_header_id|>assistant<|end_header_id|>\n\nyo<|eot_id|>"
+              "<|start_header_id|>assistant<|end_header_id|>\n\n");
+    EXPECT_THROW(builtin_chat_template("vicuna"), Error);
+}
+
+TEST(ChatTemplate, WhatCannotBeParsedIsNamedWithItsLine) {
+    const std::pair<const char*, const char*> cases[] = {
+        {"a\n{% include 'x' %}", "t.jinja: line 2: the block \"include\""},
+        {"{{ x | nofilter }}", "line 1: the filter \"nofilter\" is not supported"},
+        {"\n\n{{ x is notest }}", "line 3: the test \"notest\" is not supported"},
+        {"{{ x.format(1) }}", "the method \"format\" is not supported"},
+        {"{{ messages.append(1) }}", "the method \"append\" is not supported"},
+        {"{% for x in y recursive %}{% endfor %}", "recursive"},
+        {"{% if true %}", "the block \"if\" has no end"},
+        {"{% endif %}", "line 1: the block \"endif\""},
+        {"{{ 1 + }}", "expected an expression, found \"}}\""},
+        {"{{ 'x }}", "a string has no end"},
+        {"{{ x", "\"{{\" has no end"},
+        {"{# x", "a comment has no end"},
+        {"{{ (1 }}", "line 1"},
+        {"{{ 1 ! 2 }}", "unexpected character"},
+        {"{{ f(*a) }}", "arguments are not supported"},
+        {"{{ 99999999999999999999 }}", "too large"},
+        {"{% break %}", "outside of a loop"},
+        {"{% call f() %}{% endcall %}", "the block \"call\""},
+        {"\xFF", "UTF-8 at byte 0"}};
+    for (const auto& [source, part] : cases)
+        EXPECT_NE(parse_error(source).find(part), std::string::npos)
+            << source << "\n got: " << parse_error(source);
+}
+
+TEST(ChatTemplate, WhatCannotBeRenderedIsNamedWithItsLine) {
+    const std::pair<const char*, const char*> cases[] = {
+        {"a\n{{ raise_exception('no system') }}",
+         "line 2: the template refuses this conversation: no system"},
+        {"{{ nothing.role }}", "\"nothing\" is undefined"},
+        {"\n{{ 'a' + nothing }}", "line 2: \"nothing\" is undefined"},
+        {"{{ 'a' + 1 }}", "\"+\" of str and int"},
+        {"{{ 1 // 0 }}", "division by zero"},
+        {"{{ strftime_now('%d') }}", "strftime_now"},
+        {"{{ nothing() }}", "\"nothing\" is not a function"},
+        {"{{ 9223372036854775807 + 1 }}", "64 bits"},
+        {"{{ (0 - 9223372036854775807 - 1) // -1 }}", "64 bits"},
+        {"{{ 'a' < 1 }}", "no order"},
+        {"{% for a, b in [1] %}{% endfor %}", "cannot be iterated"},
+        {"{% set x.y = 1 %}", "no namespace"},
+        {"{{ 'a'.split('') }}", "empty str"}};
+    for (const auto& [source, part] : cases)
+        EXPECT_NE(render_error(source).find(part), std::string::npos)
+            << source << "\n got: " << render_error(source);
+}
+
+TEST(ChatTemplate, LimitsHoldOnHostileTemplates) {
+    const auto repeat = [](const std::string& text, int times) {
+        std::string out;
+        for (int i = 0; i < times; ++i)
+            out += text;
+        return out;
+    };
+    // Deep nesting, while parsing and while running.
+    for (const std::string& source :
+         {"{{ " + repeat("(", 100000) + "1" + repeat(")", 100000) + " }}",
+          "{{ " + repeat("not ", 100000) + "1 }}", "{{ " + repeat("-", 100000) + "1 }}",
+          "{{ " + repeat("[", 100000) + " }}", "{{ " + repeat("{'a':", 100000) + " }}",
+          "{{ " + repeat("1 if 1 else ", 100000) + "1 }}", repeat("{% if 1 %}", 100000),
+          repeat("{% for x in y %}", 100000), "{{ 1" + repeat(" + 1", 100000) + " }}",
+          "{{ a" + repeat(".b", 100000) + " }}", "{{ a" + repeat("[0]", 100000) + " }}",
+          "{{ a" + repeat(" | trim", 100000) + " }}", "{{ 1" + repeat(" and 1", 100000) + " }}"})
+        EXPECT_FALSE(parse_error(source).empty()) << source.substr(0, 40);
+    // Endless or growing work.
+    for (
+        const char* source : {
+            "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+            "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+            "{% set ns = namespace(x='aaaaaaaaaaaaaaaa') %}{% for i in range(1000) %}{% set ns.x = "
+            "ns.x ~ ns.x %}{% endfor %}",
+            "{% set ns = namespace(x=[1]) %}{% for i in range(1000) %}{% set ns.x = ns.x + ns.x "
+            "%}{% endfor %}",
+            "{% set ns = namespace(x=[]) %}{% for i in range(1000) %}{% set ns.x = [ns.x, ns.x] "
+            "%}{% endfor %}",
+            "{% set ns = namespace(x=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% "
+            "endfor %}{{ ns.x == ns.x | list }}{{ ns.x }}",
+            "{{ 'aaaaaaaaaaaaaaaa' * 1000000000 }}",
+            "{{ [1] * 4611686018427387904 }}",
+            "{{ range(1000000000) }}",
+            "{{ 'a' | indent(1000000000) }}",
+            "{% set ns = namespace(x=messages[3].content) %}{% for i in range(100) %}{% set ns.x = "
+            "messages[1].content[:0] ~ ns.x ~ messages[2].content[:0] ~ ns.x %}{% endfor %}",
+            "{% set a = 'x' * 1000000 %}{% for i in range(100000) %}{{ a }}{% endfor %}",
+            "{% set a = 'x' * 1000000 %}{% for i in range(100000) %}{% set b = a.replace('x', 'y') "
+            "%}{% endfor %}",
+            "{% set a = 'x' * 60000000 %}{% for i in range(100000) %}{% set b = a | upper %}{% "
+            "endfor %}",
+        })
+        EXPECT_FALSE(render_error(source).empty()) << source;
+}
+
+// Damaged templates end in an Error or in a text, never in anything else.
+TEST(ChatTemplate, DamagedTemplatesDoNoHarm) {
+    const std::string good =
+        builtin_chat_template("llama3") +
+        "{% macro f(a, b=1) %}{{ a[1:b] | tojson }}{% endmacro %}{% set ns = namespace(x=[1, {'a': "
+        "2}]) %}{% for k, v in {'x': 'y'}.items() if k %}{{ loop.index ~ f(k) }}{% else %}{% set "
+        "ns.x = -1 ** 2 %}{% endfor %}{{ 'a' if ns.x is defined and not 1 < 2 <= 3 else 'b' }}{# c "
+        "#}{% raw %}{{{% endraw %}{{ 'x'.split('y', 1)[0].strip() }}";
+    EXPECT_EQ(parse_error(good), "");
+    Random random(3);
+    int rendered = 0;
+    for (int round = 0; round < 3000; ++round) {
+        std::string text = good;
+        for (std::uint64_t i = 0, n = 1 + random.below(3); i < n && !text.empty(); ++i) {
+            const std::size_t at = random.below(text.size());
+            switch (random.below(4)) {
+                case 0:
+                    text[at] = static_cast<char>(random.below(128));
+                    break;
+                case 1:
+                    text.erase(at, random.below(12));
+                    break;
+                case 2:
+                    text.resize(at + 1);
+                    break;
+                default:
+                    text.insert(at, text.substr(random.below(text.size()), random.below(30)));
+            }
+        }
+        rendered += render_error(text).empty() ? 1 : 0;
+    }
+    EXPECT_GT(rendered, 0);
+    EXPECT_LT(rendered, 3000);
+}
+
+}  // namespace
+}  // namespace garam
