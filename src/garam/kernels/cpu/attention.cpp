@@ -29,16 +29,43 @@ void copy_tile(const T* x, int64_t pitch, int64_t rows, int64_t columns, float f
     }
 }
 
-// out [columns, kBlock] = transpose of x [rows, columns]; columns of out beyond rows become zero up
-// to a whole vector.
+// Transposes kLanes vectors in place: for each bit of the index, lanes with that bit change places with
+// rows that have it.
+template <int kBit>
+inline void transpose_lanes(Vec (&rows)[kLanes]) {
+    IntVec low{}, high{};
+    for (int lane = 0; lane < kLanes; ++lane) {
+        low[lane] = (lane & kBit) == 0 ? lane : kLanes + lane - kBit;
+        high[lane] = (lane & kBit) == 0 ? lane + kBit : kLanes + lane;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+        if ((i & kBit) != 0) continue;
+        const Vec a = rows[i];
+        const Vec b = rows[i + kBit];
+        rows[i] = __builtin_shuffle(a, b, low);
+        rows[i + kBit] = __builtin_shuffle(a, b, high);
+    }
+    if constexpr (kBit > 1) transpose_lanes<kBit / 2>(rows);
+}
+
+// out [columns, kBlock] = transpose of x [rows, columns]; columns of out beyond rows become zero up to
+// a whole vector of every instruction set.
 template <class T>
 void transpose_tile(const T* x, int64_t pitch, int64_t rows, int64_t columns, float* out) {
-    for (int64_t row = 0; row < rows; ++row)
-        for (int64_t i = 0; i < columns; ++i)
-            out[i * kBlock + row] = widen(x[row * pitch + i]);
-    for (int64_t i = 0; i < columns; ++i)
-        for (int64_t row = rows; row < padded(rows); ++row)
-            out[i * kBlock + row] = 0;
+    for (int64_t row = 0; row < padded(rows); row += kLanes) {
+        for_lanes(columns, [&](int64_t i, auto part) {
+            Vec lines[kLanes];
+#pragma GCC unroll 16
+            for (int j = 0; j < kLanes; ++j)
+                lines[j] = row + j < rows ? load(x + (row + j) * pitch + i, part) : Vec{};
+            transpose_lanes<kLanes / 2>(lines);
+            const int64_t count = least(kLanes, columns - i);
+#pragma GCC unroll 16
+            for (int j = 0; j < kLanes; ++j)
+                if (j < count) store(out + (i + j) * kBlock + row, lines[j], Full{});
+        });
+    }
 }
 
 int64_t forward_scratch(int64_t heads, int64_t head_dim) {

@@ -7,42 +7,34 @@ template <class T>
 float cross_entropy(void* row, int64_t vocab, int64_t target, bool gradient) {
     T* const logits = static_cast<T*>(row);
     // Lanes beyond the end of a row must not raise its maximum or its sum.
-    const auto lanes_or = [&](int64_t i, auto part, float outside) {
+    const float lowest = -__builtin_inff();
+    const auto load_or_lowest = [&](int64_t i, auto part) {
         Vec x = load(logits + i, part);
-        if constexpr (sizeof(part) == sizeof(Tail))
+        if constexpr (__is_same(decltype(part), Tail))
             for (int64_t lane = part.lanes; lane < kLanes; ++lane)
-                x[lane] = outside;
+                x[lane] = lowest;
         return x;
     };
-    const float lowest = -__builtin_inff();
-    Vec maxima = splat(lowest);
-    bool nan = false;
-    for_lanes(vocab,
-              [&](int64_t i, auto part) { maxima = max_of(lanes_or(i, part, lowest), maxima); });
-    const float maximum = max_of(maxima);
-
-    constexpr int64_t kPart = 64 * kLanes;
+    // A NaN is lost by the maximum, but not by the sum.
+    const float maximum = max_of(joined_run(vocab, splat(lowest), load_or_lowest,
+                                            [](Vec a, Vec b) { return max_of(b, a); }));
+    // Parts of 4096 are added in double precision.
+    constexpr int64_t kPart = 4096;
     double total = 0;
     for (int64_t begin = 0; begin < vocab; begin += kPart) {
-        Vec sum{};
-        for_lanes(vocab - begin < kPart ? vocab - begin : kPart, [&](int64_t i, auto part) {
-            sum += exp_of(lanes_or(begin + i, part, lowest) - maximum);
-        });
-        total += static_cast<double>(sum_of(sum));
+        total += static_cast<double>(sum_of(joined_run(
+            vocab - begin < kPart ? vocab - begin : kPart, Vec{},
+            [&](int64_t i, auto part) { return exp_of(load_or_lowest(begin + i, part) - maximum); },
+            [](Vec a, Vec b) { return a + b; })));
     }
-    nan = !(total == total);
-    const float lse =
-        nan ? static_cast<float>(total) : maximum + static_cast<float>(__builtin_log(total));
-    const float loss = lse - widen(logits[target]);
+    const float hot = widen(logits[target]);
+    const float loss = maximum + static_cast<float>(__builtin_log(total)) - hot;
     if (gradient) {
         const float inverse = static_cast<float>(1.0 / total);
-        const float hot = widen(logits[target]);
         for_lanes(vocab, [&](int64_t i, auto part) {
             store(logits + i, exp_of(load(logits + i, part) - maximum) * inverse, part);
         });
-        Vec one = splat(hot);
-        one = exp_of(one - maximum) * inverse - 1.0f;
-        store(logits + target, one, Tail{1});
+        store(logits + target, exp_of(splat(hot) - maximum) * inverse - 1.0f, Tail{1});
     }
     return loss;
 }

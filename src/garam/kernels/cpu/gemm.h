@@ -34,7 +34,9 @@ struct GemmOperands {
 template <int kM, int kN>
 inline void gemm_tile(const GemmOperands& o, int64_t k, bool accumulate) {
     Vec sums[kM][kN];
+#pragma GCC unroll 8
     for (int i = 0; i < kM; ++i)
+#pragma GCC unroll 4
         for (int j = 0; j < kN; ++j)
             sums[i][j] = accumulate ? load(o.c + i * o.c_row + j * kLanes, Full{}) : Vec{};
     const float* a = o.a;

@@ -7,14 +7,13 @@ GARAM_KERNELS_BEGIN
 // Sum over a row of term(i, part), lanes in fp32, the parts of long rows added in double.
 template <class Term>
 double row_sum(int64_t n, const Term& term) {
-    constexpr int64_t kPart = 64 * kLanes;
+    constexpr int64_t kPart = 4096;
     double total = 0;
-    for (int64_t begin = 0; begin < n; begin += kPart) {
-        Vec sum{};
-        for_lanes(n - begin < kPart ? n - begin : kPart,
-                  [&](int64_t i, auto part) { sum += term(begin + i, part); });
-        total += static_cast<double>(sum_of(sum));
-    }
+    for (int64_t begin = 0; begin < n; begin += kPart)
+        total += static_cast<double>(sum_of(joined_run(
+            n - begin < kPart ? n - begin : kPart, Vec{},
+            [&](int64_t i, auto part) { return term(begin + i, part); },
+            [](Vec a, Vec b) { return a + b; })));
     return total;
 }
 

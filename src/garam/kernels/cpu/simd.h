@@ -7,6 +7,12 @@
 
 #include "garam/kernels/cpu/kernel_table.h"
 
+// The intrinsics are forced inline into their callers, so nothing of this header can be merged with
+// another instruction set's copy.
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 // Everything of a kernel source lies in the namespace of its instruction set.
 #define GARAM_KERNELS_BEGIN           \
     namespace garam::cpu::GARAM_ISA { \
@@ -55,18 +61,23 @@ inline To bits_of(const From& from) {
     return to;
 }
 
+// x - 0 is x in every bit, so only the broadcast is left (0 + x would turn -0 into 0).
 inline Vec splat(float x) {
-    return Vec{} + x;
+    return x - Vec{};
 }
 
 inline Vec widen(HalfVec h) {
     return bits_of<Vec>(__builtin_convertvector(h, BitVec) << 16);
 }
-inline HalfVec narrow(Vec x) {
+// The bf16 nearest to x in the upper half of each lane; the lower half means nothing.
+inline BitVec rounded_to_bf16(Vec x) {
     const BitVec u = bits_of<BitVec>(x);
-    const BitVec rounded = (u + (0x7fffu + ((u >> 16) & 1u))) >> 16;
-    const BitVec quiet_nan = (u >> 16) | 0x40u;
-    return __builtin_convertvector(x == x ? rounded : quiet_nan, HalfVec);
+    const BitVec rounded = u + (0x7fffu + ((u >> 16) & 1u));
+    const BitVec quiet_nan = u | 0x400000u;
+    return x == x ? rounded : quiet_nan;
+}
+inline HalfVec narrow(Vec x) {
+    return __builtin_convertvector(rounded_to_bf16(x) >> 16, HalfVec);
 }
 
 inline float widen(Bf16 x) {
@@ -120,7 +131,7 @@ inline Vec rounded_as(const float*, Vec x) {
     return x;
 }
 inline Vec rounded_as(const Bf16*, Vec x) {
-    return widen(narrow(x));
+    return bits_of<Vec>(rounded_to_bf16(x) & 0xffff0000u);
 }
 
 template <class Body>
@@ -135,50 +146,86 @@ inline Vec max_of(Vec a, Vec b) {
     return a > b ? a : b;
 }
 
-// Always the same order of additions.
-inline float sum_of(Vec x) {
-    float lanes[kLanes];
-    __builtin_memcpy(lanes, &x, sizeof(x));
-    for (int width = kLanes / 2; width > 0; width /= 2)
-        for (int i = 0; i < width; ++i)
-            lanes[i] += lanes[i + width];
-    return lanes[0];
-}
-inline float max_of(Vec x) {
-    float lanes[kLanes];
-    __builtin_memcpy(lanes, &x, sizeof(x));
-    for (int width = kLanes / 2; width > 0; width /= 2)
-        for (int i = 0; i < width; ++i)
-            lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
-    return lanes[0];
+// Joins term(i, part) over a run into four chains, so that one does not wait for another.
+template <class Term, class Join>
+inline Vec joined_run(int64_t n, Vec start, const Term& term, const Join& join) {
+    constexpr int64_t kChains = 4;
+    Vec chains[kChains] = {start, start, start, start};
+    int64_t i = 0;
+    for (; i + kChains * kLanes <= n; i += kChains * kLanes)
+        for (int64_t chain = 0; chain < kChains; ++chain)
+            chains[chain] = join(chains[chain], term(i + chain * kLanes, Full{}));
+    for_lanes(n - i, [&](int64_t j, auto part) { chains[0] = join(chains[0], term(i + j, part)); });
+    return join(join(chains[0], chains[1]), join(chains[2], chains[3]));
 }
 
-// exp(x) to 2 units in the last place; 0 below -87.3 (where results would be subnormal), the value
-// at 88.3 above it; NaN stays NaN. exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2, and
-// the Taylor polynomial of degree 7 of exp(r), whose remainder is below r^8 / 8! = 5e-9.
+// Joins each lane with the one `kDistance` away, then half as far, and so on: always the same order.
+template <int kDistance, class Join>
+inline float joined_lanes(Vec x, const Join& join) {
+    IntVec partner{};
+    for (int lane = 0; lane < kLanes; ++lane)
+        partner[lane] = lane ^ kDistance;
+    const Vec y = join(x, __builtin_shuffle(x, partner));
+    if constexpr (kDistance == 1)
+        return y[0];
+    else
+        return joined_lanes<kDistance / 2>(y, join);
+}
+inline float sum_of(Vec x) {
+    return joined_lanes<kLanes / 2>(x, [](Vec a, Vec b) { return a + b; });
+}
+inline float max_of(Vec x) {
+    return joined_lanes<kLanes / 2>(x, [](Vec a, Vec b) { return max_of(a, b); });
+}
+
+// x, but no less than / no more than `bound`; NaN stays NaN. One instruction on x86, whose maximum
+// gives its second operand when either is NaN (the forms with a mask only because the plain ones warn
+// in GCC 12).
+inline Vec at_least(Vec x, float bound) {
+#if defined(__AVX512F__)
+    return _mm512_maskz_max_ps(0xffff, splat(bound), x);
+#elif defined(__AVX2__)
+    return _mm256_max_ps(splat(bound), x);
+#elif defined(__x86_64__)
+    return _mm_max_ps(splat(bound), x);
+#else
+    return x < bound ? splat(bound) : x;
+#endif
+}
+inline Vec at_most(Vec x, float bound) {
+#if defined(__AVX512F__)
+    return _mm512_maskz_min_ps(0xffff, splat(bound), x);
+#elif defined(__AVX2__)
+    return _mm256_min_ps(splat(bound), x);
+#elif defined(__x86_64__)
+    return _mm_min_ps(splat(bound), x);
+#else
+    return x > bound ? splat(bound) : x;
+#endif
+}
+
+// exp(x) to 2 units in the last place; 0 below -87.7, subnormal results may be off by one of theirs,
+// the value at 88.3 above it; NaN stays NaN. exp(x) = 2^n exp(r), n = round(x / ln 2),
+// |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 q(r), q of degree 4 fitted for the least relative error
+// there, 3.7e-9 with these coefficients.
 inline Vec exp_of(Vec x) {
-    const Vec lowest = splat(-87.3f);
-    const Vec highest = splat(88.3f);
-    Vec y = x < lowest ? lowest : x;
-    y = y > highest ? highest : y;
-    const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-    const Vec shifted = y * 1.44269504f + magic;
-    const Vec n = shifted - magic;
+    const Vec y = at_most(at_least(x, -88.0f), 88.3f);
+    // 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits. 127 more make that
+    // integer the exponent field of 2^n; it is 0, which stands for the number 0, at the lower bound.
+    constexpr float kRound = 12582912.0f + 127.0f;
+    const Vec shifted = y * 1.44269504f + kRound;
+    const Vec n = shifted - kRound;
     // ln 2 in two parts, the first with few enough bits that n * part is exact.
     Vec r = y - n * 0.693359375f;
     r = r - n * -2.12194440e-4f;
-    Vec p = splat(1.0f / 5040);
-    p = p * r + 1.0f / 720;
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 0.5f;
+    Vec p = splat(0.0013814539f);
+    p = p * r + 0.008368745f;
+    p = p * r + 0.04166839f;
+    p = p * r + 0.16666521f;
+    p = p * r + 0.49999994f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    const IntVec exponent = bits_of<IntVec>(shifted) << 23;  // the integer lies in the low bits
-    const Vec scaled = bits_of<Vec>(bits_of<IntVec>(p) + exponent);
-    const Vec result = x < lowest ? Vec{} : scaled;
-    return x == x ? result : x;
+    return p * bits_of<Vec>(bits_of<BitVec>(shifted) << 23);
 }
 
 GARAM_KERNELS_END
