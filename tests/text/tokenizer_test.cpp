@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "garam/core/error.h"
-#include "garam/core/philox.h"
 #include "garam/text/tokenizer_files.h"
 #include "tokenizer_data.h"
 #include "toy_tokenizer.h"
@@ -13,12 +12,14 @@
 namespace garam {
 namespace {
 
+using testing::added_token;
 using testing::byte_level_json;
 using testing::load;
 using testing::load_error;
 using testing::random_text;
 using testing::sentencepiece_json;
-using testing::TempDir;
+using testing::with;
+using testing::with_model;
 using Ids = std::vector<std::int32_t>;
 
 std::vector<std::string> pieces_of(const Tokenizer& tokenizer, std::string_view text,
@@ -27,29 +28,6 @@ std::vector<std::string> pieces_of(const Tokenizer& tokenizer, std::string_view 
     for (const ByteSpan span : tokenizer.encode(text, options).spans)
         pieces.emplace_back(text.substr(span.begin, span.end - span.begin));
     return pieces;
-}
-
-void replace_member(Json& object, std::string_view key, Json value) {
-    object.set(key, std::move(value));
-}
-
-// tokenizer.json of the toy with `key` of its model or of itself replaced.
-Json with(Json document, std::string_view key, Json value) {
-    replace_member(document, key, std::move(value));
-    return document;
-}
-Json with_model(const Json& document, std::string_view key, Json value) {
-    Json model = document.at("model");
-    replace_member(model, key, std::move(value));
-    return with(document, "model", std::move(model));
-}
-Json added(const char* content, std::int64_t id, std::initializer_list<const char*> flags) {
-    Json token = Json::Object{{"id", id},        {"content", content}, {"single_word", false},
-                              {"lstrip", false}, {"rstrip", false},    {"normalized", false},
-                              {"special", false}};
-    for (const char* flag : flags)
-        token.set(flag, true);
-    return token;
 }
 
 TEST(Tokenizer, MergesByRankLeftmostFirst) {
@@ -161,11 +139,11 @@ TEST(Tokenizer, UnknownCharactersWithoutFallback) {
 TEST(Tokenizer, AddedTokensLeftmostLongestWithTheirFlags) {
     Json toy = byte_level_json({}, {});
     Json::Array list;
-    list.push_back(added("<a>", 300, {"special"}));
-    list.push_back(added("<a><a>", 301, {}));
-    list.push_back(added("<l>", 302, {"lstrip"}));
-    list.push_back(added("<r>", 303, {"rstrip"}));
-    list.push_back(added("word", 304, {"single_word"}));
+    list.push_back(added_token("<a>", 300, {"special"}));
+    list.push_back(added_token("<a><a>", 301, {}));
+    list.push_back(added_token("<l>", 302, {"lstrip"}));
+    list.push_back(added_token("<r>", 303, {"rstrip"}));
+    list.push_back(added_token("word", 304, {"single_word"}));
     const auto tokenizer = load(with(toy, "added_tokens", std::move(list)));
     EXPECT_EQ(pieces_of(*tokenizer, "<a><a><a>"), (std::vector<std::string>{"<a><a>", "<a>"}));
     EXPECT_EQ(pieces_of(*tokenizer, "x \u3000<l> y"),
@@ -190,7 +168,7 @@ TEST(Tokenizer, NormalizedAddedTokensAreFoundAfterTheNormalizer) {
     Json toy = byte_level_json({}, {});
     toy = with(toy, "normalizer", Json::Object{{"type", "Lowercase"}});
     toy = with(toy, "added_tokens",
-               Json::Array{added("<X>", 300, {"normalized"}), added("<Y>", 301, {})});
+               Json::Array{added_token("<X>", 300, {"normalized"}), added_token("<Y>", 301, {})});
     const auto tokenizer = load(toy);
     EXPECT_EQ(tokenizer->encode_ids("<x><X><y><Y>", {}), (Ids{300, 300, '<', 'y', '>', 301}));
     EXPECT_EQ(pieces_of(*tokenizer, "A<X>"), (std::vector<std::string>{"A", "<X>"}));
@@ -315,238 +293,6 @@ TEST(Tokenizer, ThreadsShareOne) {
     for (std::thread& thread : threads)
         thread.join();
     EXPECT_EQ(wrong, (std::vector<int>{0, 0, 0, 0}));
-}
-
-// ---- files ----
-
-TEST(TokenizerFiles, VocabularyAndMerges) {
-    const TempDir folder;
-    const Json toy = byte_level_json({{"a", "b"}, {"Ġ", "1"}}, {});
-    folder.write("vocab.json", toy.at("model").at("vocab").dump());
-    folder.write("merges.txt", "#version: 0.2\na b\nĠ 1\n\n");
-    folder.write(
-        "tokenizer_config.json",
-        Json(Json::Object{
-                 {"tokenizer_class", "GPT2Tokenizer"},
-                 {"eos_token", "ab"},
-                 {"chat_template", "{{ messages }}"},
-                 {"added_tokens_decoder",
-                  Json::Object{{"300", Json::Object{{"content", "<x>"}, {"special", true}}}}}})
-            .dump());
-    const auto tokenizer = load_tokenizer(folder.path());
-    EXPECT_EQ(tokenizer->encode_ids("<x>cab 1", {}).size(), 4u);
-    EXPECT_TRUE(tokenizer->is_special(300));
-    EXPECT_EQ(tokenizer->chat_template(), "{{ messages }}");
-    EXPECT_EQ(tokenizer->eos_id(), 256);
-
-    // Saved as the tokenizer.json that means the same.
-    const TempDir saved;
-    tokenizer->save(saved.path());
-    EXPECT_TRUE(std::filesystem::exists(saved / "tokenizer.json"));
-    const auto again = load_tokenizer(saved.path());
-    for (std::uint64_t seed = 0; seed < 50; ++seed) {
-        const std::string text = random_text(seed, 60) + "<x> ab 12";
-        EXPECT_EQ(again->encode_ids(text, {}), tokenizer->encode_ids(text, {}));
-    }
-    EXPECT_EQ(again->chat_template(), tokenizer->chat_template());
-    EXPECT_EQ(again->eos_id(), tokenizer->eos_id());
-}
-
-TEST(TokenizerFiles, HuggingFaceFilesAreCopied) {
-    const TempDir folder;
-    const std::string content = byte_level_json({{"a", "b"}}, {"<s>"}, "<s>").dump(1);
-    folder.write("tokenizer.json", content);
-    folder.write("tokenizer_config.json", "{\"bos_token\": \"<s>\"}");
-    folder.write("chat_template.jinja", "hello");
-    const auto tokenizer = load_tokenizer(folder.path());
-    EXPECT_EQ(tokenizer->chat_template(), "hello");
-    const TempDir saved;
-    tokenizer->save(saved.path());
-    EXPECT_EQ(testing::read_file(saved / "tokenizer.json"), content);
-    EXPECT_EQ(testing::read_file(saved / "tokenizer_config.json"), "{\"bos_token\": \"<s>\"}");
-    EXPECT_EQ(testing::read_file(saved / "chat_template.jinja"), "hello");
-}
-
-TEST(TokenizerFiles, NamedTemplatesAndOldAddedTokens) {
-    const TempDir folder;
-    folder.write("tokenizer.json", byte_level_json({}, {}).dump());
-    folder.write("tokenizer_config.json",
-                 R"({"chat_template": [{"name": "rag", "template": "r"},
-                                       {"name": "default", "template": "d"}]})");
-    folder.write("added_tokens.json", R"({"<pad>": 256})");
-    folder.write("special_tokens_map.json", R"({"pad_token": "<pad>"})");
-    const auto tokenizer = load_tokenizer(folder.path());
-    EXPECT_EQ(tokenizer->chat_template(), "d");
-    EXPECT_EQ(tokenizer->pad_id(), 256);
-    EXPECT_EQ(tokenizer->encode_ids("<pad>", {}), (Ids{256}));
-}
-
-TEST(TokenizerFiles, RolesFromTheModelConfig) {
-    const TempDir folder;
-    folder.write("tokenizer.json", byte_level_json({}, {}).dump());
-    folder.write("config.json", R"({"eos_token_id": 97, "bos_token_id": [1, 2]})");
-    const auto tokenizer = load_tokenizer(folder.path());
-    EXPECT_EQ(tokenizer->eos_id(), 97);
-    EXPECT_EQ(tokenizer->bos_id(), std::nullopt);
-}
-
-TEST(TokenizerFiles, WhatIsMissingIsNamed) {
-    const TempDir folder;
-    const auto message = [&] {
-        try {
-            load_tokenizer(folder.path());
-        } catch (const Error& error) {
-            return std::string(error.what());
-        }
-        return std::string();
-    };
-    EXPECT_NE(message().find("neither tokenizer.json nor vocab.json"), std::string::npos);
-    folder.write("tokenizer.model", "x");
-    EXPECT_NE(message().find("tokenizer.model alone"), std::string::npos);
-    folder.write("vocab.json", "{\"a\": 0}");
-    folder.write("merges.txt", "a b c\n");
-    EXPECT_NE(message().find("merges.txt, line 1"), std::string::npos);
-    folder.write("merges.txt", "a b\n");
-    EXPECT_NE(message().find("\"b\" is not in the vocabulary"), std::string::npos);
-    folder.write("merges.txt", "a \xFF\n");
-    EXPECT_NE(message().find("UTF-8 at byte 2"), std::string::npos);
-    folder.write("merges.txt", "");
-    folder.write("tokenizer_config.json", R"({"tokenizer_class": "RobertaTokenizer"})");
-    EXPECT_NE(message().find("RobertaTokenizer"), std::string::npos);
-    EXPECT_THROW(load_tokenizer(folder / "nowhere"), Error);
-}
-
-TEST(TokenizerFiles, BadDescriptionsAreRefusedByName) {
-    const Json toy = byte_level_json({{"a", "b"}}, {"<s>"}, "<s>");
-    const auto expect = [](const Json& document, const std::string& part) {
-        const std::string message = load_error(document);
-        EXPECT_NE(message.find(part), std::string::npos) << "got: " << message;
-        EXPECT_NE(message.find("tokenizer.json"), std::string::npos) << "got: " << message;
-    };
-    expect(with(toy, "model", nullptr), "model");
-    expect(with_model(toy, "type", "Unigram"), "Unigram");
-    expect(with_model(toy, "type", "WordPiece"), "WordPiece");
-    expect(with_model(toy, "vocab", Json::Object{}), "empty");
-    expect(with_model(toy, "vocab", Json::Object{{"a", -1}}), "-1");
-    expect(with_model(toy, "vocab", Json::Object{{"a", std::int64_t{1} << 40}}), "1099511627776");
-    expect(with_model(toy, "vocab", Json::Object{{"a", 1}, {"b", 1}}), "names two tokens");
-    expect(with_model(toy, "vocab", Json::Object{{"a", 1.5}}), "vocab");
-    expect(with_model(toy, "merges", Json::Array{"a b", "nospace"}), "merges[1]");
-    expect(with_model(toy, "merges", Json::Array{Json::Array{"a"}}), "merges[0]");
-    expect(with_model(toy, "merges", Json::Array{"a \u4E00"}), "\u4E00");
-    expect(with_model(toy, "merges", Json::Array{7}), "merges[0]");
-    expect(with_model(toy, "unk_token", "nope"), "nope");
-    expect(with_model(toy, "end_of_word_suffix", "</w>"), "end_of_word_suffix");
-    expect(with(toy, "normalizer", Json::Object{{"type", "Precompiled"}}), "Precompiled");
-    expect(with(toy, "pre_tokenizer", Json::Object{{"type", "BertPreTokenizer"}}),
-           "BertPreTokenizer");
-    expect(with(toy, "pre_tokenizer", tokenizer_json::split("(unclosed")), "(unclosed");
-    expect(with(toy, "decoder", Json::Object{{"type", "WordPiece"}}), "WordPiece");
-    expect(with(toy, "post_processor", Json::Object{{"type", "BertProcessing"}}), "BertProcessing");
-    const std::pair<std::string, std::int64_t> far{"<far>", 100000};
-    expect(with(toy, "post_processor", tokenizer_json::template_processing(&far, nullptr)),
-           "100000");
-    expect(with(toy, "added_tokens", Json::Array{added("<x>", 97, {})}), "names two tokens");
-    expect(with(toy, "added_tokens", Json::Array{added("a", 300, {})}), "two ids");
-    expect(with(toy, "added_tokens", Json::Array{added("<x>", -3, {})}), "-3");
-    expect(with(toy, "added_tokens", Json::Array{Json::Object{{"id", 300}}}), "content");
-    expect(with(toy, "added_tokens", Json::Array{added(std::string(2000, 'x').c_str(), 300, {})}),
-           "2000 bytes");
-    expect(with(toy, "normalizer",
-                tokenizer_json::sequence("normalizers",
-                                         Json::Array(1000, Json(Json::Object{{"type", "NFC"}})))),
-           "32 steps");
-}
-
-// Damaged files end in an Error or in a tokenizer, never in anything else.
-TEST(TokenizerFiles, DamagedFilesDoNoHarm) {
-    const std::string good = sentencepiece_json({"▁", "a", "b"}, {{"a", "b"}}).dump();
-    Random random(11);
-    int loaded = 0;
-    for (int round = 0; round < 300; ++round) {
-        std::string text = good;
-        const std::uint64_t changes = 1 + random.below(3);
-        for (std::uint64_t i = 0; i < changes; ++i) {
-            // Mostly behind and before the long list of byte tokens.
-            std::size_t at = random.below(text.size());
-            if (at > 1500 && at + 1500 < text.size()) at = text.size() - 1 - random.below(800);
-            switch (random.below(3)) {
-                case 0:
-                    text[at] = static_cast<char>(random.below(256));
-                    break;
-                case 1:
-                    text.erase(at, random.below(20));
-                    break;
-                default:
-                    text.insert(at, text.substr(random.below(text.size()), random.below(20)));
-            }
-        }
-        const TempDir folder;
-        folder.write("tokenizer.json", text);
-        try {
-            const auto tokenizer = load_tokenizer(folder.path());
-            tokenizer->decode(tokenizer->encode_ids("ab 가 </s>", {.add_special_tokens = true}),
-                              false);
-            ++loaded;
-        } catch (const Error&) {
-        }
-    }
-    EXPECT_LT(loaded, 300);
-}
-
-// ---- streaming ----
-
-std::string streamed(const Tokenizer& tokenizer, const Ids& ids, bool skip) {
-    StreamDecoder stream(tokenizer, skip);
-    std::string text;
-    for (const std::int32_t id : ids) {
-        const std::string part = stream.push(id);
-        // Never half a character.
-        EXPECT_TRUE(part.empty() || (static_cast<unsigned char>(part[0]) & 0xC0) != 0x80);
-        text += part;
-    }
-    return text + stream.flush();
-}
-
-TEST(StreamDecoder, GivesWholeCharacters) {
-    const auto bytes = load(byte_level_json({}, {"<s>"}));
-    StreamDecoder stream(*bytes);
-    EXPECT_EQ(stream.push('a'), "a");
-    EXPECT_EQ(stream.push(0xEA), "");
-    EXPECT_EQ(stream.push(0xB0), "");
-    EXPECT_EQ(stream.push(0x80), "가");
-    EXPECT_EQ(stream.push(256), "");  // special
-    EXPECT_EQ(stream.push(0xC3), "");
-    EXPECT_EQ(stream.flush(), "\uFFFD");
-    EXPECT_EQ(stream.flush(), "");
-}
-
-TEST(StreamDecoder, KeepsSpacesBetweenPieces) {
-    const auto pieces = load(sentencepiece_json({"▁", "h", "i", "▁h"}, {{"▁", "h"}, {"▁h", "i"}}));
-    const Ids ids = pieces->encode_ids("hi hi 가 hi", {.add_special_tokens = true});
-    EXPECT_EQ(streamed(*pieces, ids, true), "hi hi 가 hi");
-}
-
-TEST(StreamDecoder, AgreesWithDecodeOnAnyIds) {
-    const auto bytes = load(byte_level_json({{"a", "e"}, {"Ġ", "a"}}, {"<s>"}));
-    Random random(5);
-    for (int round = 0; round < 300; ++round) {
-        Ids ids;
-        for (int i = 0; i < 40; ++i)
-            ids.push_back(static_cast<std::int32_t>(round % 2 == 0 ? 0x80 + random.below(0x80)
-                                                                   : random.below(260)));
-        for (const bool skip : {false, true})
-            EXPECT_EQ(streamed(*bytes, ids, skip), bytes->decode(ids, skip));
-    }
-    for (const char* name : {"gpt2", "llama-3.1", "llama-2", "stories260K", "qwen2.5"}) {
-        const Tokenizer* tokenizer = testing::reference_tokenizer(name);
-        if (tokenizer == nullptr) continue;
-        SCOPED_TRACE(name);
-        for (std::uint64_t seed = 0; seed < 60; ++seed) {
-            const Ids ids = tokenizer->encode_ids(random_text(seed, 60), {});
-            EXPECT_EQ(streamed(*tokenizer, ids, true), tokenizer->decode(ids, true));
-        }
-    }
 }
 
 }  // namespace

@@ -27,13 +27,26 @@ Json bpe_model(Json::Object vocabulary,
                         {"merges", std::move(list)}};
 }
 
-Json special(const std::string& content, std::int64_t id) {
-    return Json::Object{{"id", id},        {"content", content}, {"single_word", false},
-                        {"lstrip", false}, {"rstrip", false},    {"normalized", false},
-                        {"special", true}};
+}  // namespace
+
+Json with(Json document, std::string_view key, Json value) {
+    document.set(key, std::move(value));
+    return document;
 }
 
-}  // namespace
+Json with_model(const Json& document, std::string_view key, Json value) {
+    return with(document, "model", with(document.at("model"), key, std::move(value)));
+}
+
+Json added_token(const std::string& content, std::int64_t id,
+                 const std::vector<std::string>& flags) {
+    Json token = Json::Object{{"id", id},        {"content", content}, {"single_word", false},
+                              {"lstrip", false}, {"rstrip", false},    {"normalized", false},
+                              {"special", false}};
+    for (const std::string& flag : flags)
+        token.set(flag, true);
+    return token;
+}
 
 Json byte_level_json(const std::vector<std::pair<std::string, std::string>>& merges,
                      const std::vector<std::string>& specials, const std::string& bos) {
@@ -49,7 +62,7 @@ Json byte_level_json(const std::vector<std::pair<std::string, std::string>>& mer
     std::pair<std::string, std::int64_t> first{bos, 0};
     for (const std::string& token : specials) {
         if (token == bos) first.second = next;
-        added.push_back(special(token, next++));
+        added.push_back(added_token(token, next++, {"special"}));
     }
     return tokenizer_json::document(
         std::move(added), nullptr, tokenizer_json::byte_level(false, true),
@@ -69,7 +82,8 @@ Json sentencepiece_json(const std::vector<std::string>& pieces,
     const std::pair<std::string, std::int64_t> bos{"<s>", 1};
     const Json pattern = Json::Object{{"String", "▁"}};
     return tokenizer_json::document(
-        {special("<unk>", 0), special("<s>", 1), special("</s>", 2)},
+        {added_token("<unk>", 0, {"special"}), added_token("<s>", 1, {"special"}),
+         added_token("</s>", 2, {"special"})},
         tokenizer_json::sequence("normalizers",
                                  {Json::Object{{"type", "Prepend"}, {"prepend", "▁"}},
                                   Json::Object{{"type", "Replace"},

@@ -23,6 +23,13 @@ Json byte_level_json(const std::vector<std::pair<std::string, std::string>>& mer
 Json sentencepiece_json(const std::vector<std::string>& pieces,
                         const std::vector<std::pair<std::string, std::string>>& merges);
 
+// The document with `key` of it, or of its model, replaced.
+Json with(Json document, std::string_view key, Json value);
+Json with_model(const Json& document, std::string_view key, Json value);
+// An entry of added_tokens with the flags named ("lstrip") set.
+Json added_token(const std::string& content, std::int64_t id,
+                 const std::vector<std::string>& flags);
+
 std::unique_ptr<Tokenizer> load(const Json& tokenizer, const Json& config = Json());
 // The message of the Error that loading ends with; empty when it loads.
 std::string load_error(const Json& tokenizer, const Json& config = Json());

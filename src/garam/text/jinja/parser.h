@@ -11,9 +11,6 @@
 
 namespace garam::jinja {
 
-constexpr int kMaxNesting = 64;  // of blocks, and of brackets and operators in an expression
-constexpr int kMaxHeight = 256;  // of an expression's tree: a chain of so many operators
-
 Block parse(std::string_view source);
 
 }  // namespace garam::jinja
