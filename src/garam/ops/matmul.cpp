@@ -1,165 +1,119 @@
-// Three routes, chosen by the device's profile:
-// - oneDNN on the operands as they lie: f32 always, bf16 where the processor multiplies it;
-// - bf16 elsewhere: tiles widened to f32 in scratch, multiplied by oneDNN (whose own bf16 is slow
-//   without avx512_bf16 and refused on AVX2);
-// - a profile of a lesser instruction set than the processor's: the same tiles through our own
-// kernel,
-//   since oneDNN always uses what the processor has.
 #include "garam/ops/matmul.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "garam/ops/checks.h"
 #include "garam/ops/cpu_kernels.h"
-#include "garam/ops/onednn_matmul.h"
 
 namespace garam {
 namespace {
 
-// Tiles of the second and third route: at most 2 * 8 MiB of operands and 4 MiB of sums.
-constexpr std::int64_t kTileM = 1024;
-constexpr std::int64_t kTileN = 1024;
-constexpr std::int64_t kTileK = 2048;
+// The largest block of c that one call of the kernel makes. More columns are fewer readings of a,
+// more rows fewer packings of b; with 320 steps of k, operands and sums of a block fill some 500 KB
+// of a core's second-level cache.
+constexpr std::int64_t kMostRows = 512;
+constexpr std::int64_t kMostColumns = 128;
 
 struct Product {
     Tensor a, b, c;
-    MatmulOptions options;
     std::int64_t m, n, k;
+    bool transpose_a, transpose_b, transpose_c;
 };
 
-bool lesser_than_host(const Stream& stream) {
-    static const CpuIsa kHost = detect_cpu_profile().isa;
-    return stream.device().profile().isa < kHost;
+std::int64_t pieces(std::int64_t count, std::int64_t size) {
+    return (count + size - 1) / size;
 }
 
-OnednnProduct direct_product(const Product& p) {
-    OnednnProduct key;
-    key.m = p.m;
-    key.n = p.n;
-    key.k = p.k;
-    key.in = p.a.dtype();
-    key.out = p.c.dtype();
-    key.a_row = p.options.transpose_a ? 1 : p.a.pitch();
-    key.a_column = p.options.transpose_a ? p.a.pitch() : 1;
-    key.b_row = p.options.transpose_b ? 1 : p.b.pitch();
-    key.b_column = p.options.transpose_b ? p.b.pitch() : 1;
-    key.c_row = p.c.pitch();
-    key.alpha = p.options.alpha;
-    key.accumulate = p.options.accumulate;
-    key.threads = num_threads();
-    return key;
+// A tall product with few columns whose a lies transposed is computed as c' = b' a': packing a's
+// columns is then a copy. The same sums of the same products, hence the same bits.
+bool better_transposed(const Product& p) {
+    constexpr std::int64_t kFewColumns = 64;
+    return p.transpose_a && p.n <= kFewColumns && p.n < p.m && p.c.dtype() == DType::f32;
+}
+Product transposed(const Product& p) {
+    return {p.b, p.a, p.c, p.n, p.m, p.k, !p.transpose_b, !p.transpose_a, true};
 }
 
-// Packs rows [row, row + rows) and columns [column, column + columns) of op(x) into out.
-void pack_tile(const cpu::ElementKernels& kernels, const Tensor& x, bool transpose,
-               std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns,
-               float* out, std::int64_t pitch) {
-    parallel_for(rows, rows_per_piece(columns), [&](std::int64_t begin, std::int64_t end) {
-        const cpu::Rows from =
-            transpose ? rows_of(x, column, row + begin) : rows_of(x, row + begin, column);
-        kernels.pack(from, transpose, out + begin * pitch, pitch, end - begin, columns);
-    });
-}
+// How c is cut into blocks, which decides about speed only.
+struct Cut {
+    std::int64_t rows, columns;  // of a block; the last ones are smaller
+};
 
-void multiply_tile(const cpu::KernelTable& table, std::int64_t m, std::int64_t n, std::int64_t k,
-                   const float* a, const float* b, float* c, std::int64_t n_pitch,
-                   bool accumulate) {
-    constexpr std::int64_t kRows = 48;
-    constexpr std::int64_t kColumns = 64;
-    const std::int64_t strips = (n_pitch + kColumns - 1) / kColumns;
-    const std::int64_t blocks = (m + kRows - 1) / kRows;
-    (void)n;
-    parallel_for(blocks, 1, [&](std::int64_t block, std::int64_t) {
-        const std::int64_t row = block * kRows;
-        for (std::int64_t strip = 0; strip < strips; ++strip) {
-            const std::int64_t column = strip * kColumns;
-            table.gemm(std::min(kRows, m - row), std::min(kColumns, n_pitch - column), k,
-                       a + row * k, k, b + column, n_pitch, c + row * n_pitch + column, n_pitch,
-                       accumulate);
-        }
-    });
-}
-
-// c's tile = alpha * sums (+ c).
-void store_tile(const cpu::KernelTable& table, const Product& p, std::int64_t row,
-                std::int64_t column, std::int64_t rows, std::int64_t columns, float* sums,
-                std::int64_t pitch) {
-    parallel_for(rows, rows_per_piece(columns), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t r = begin; r < end; ++r) {
-            float* const from = sums + r * pitch;
-            void* const to = element_at(p.c, row + r, column);
-            if (p.options.alpha != 1.0f) table.f32.scale(from, p.options.alpha, from, columns);
-            if (p.c.dtype() == DType::bf16) {
-                if (p.options.accumulate) table.bf16.add_to_f32(to, from, columns);
-                table.bf16.from_f32(from, to, columns);
-            } else if (p.options.accumulate) {
-                table.f32.add_to_f32(from, static_cast<float*>(to), columns);
-            } else {
-                table.f32.from_f32(from, to, columns);
+Cut cut_of(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t threads) {
+    // Multiply-adds below which waking another thread does not pay.
+    constexpr double kSmall = 1 << 18;
+    const auto work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    if (work < kSmall) threads = 1;
+    const std::int64_t panels = pieces(n, cpu::kMatmulPanel);
+    Cut best{};
+    double least = 0;
+    // Ever more blocks, until each thread would have eight.
+    for (std::int64_t row_blocks = pieces(m, kMostRows);; row_blocks *= 2) {
+        const std::int64_t rows = pieces(m, row_blocks);
+        for (std::int64_t column_blocks = pieces(n, kMostColumns);; ++column_blocks) {
+            const std::int64_t block_panels = pieces(panels, column_blocks);
+            const std::int64_t blocks = pieces(m, rows) * pieces(panels, block_panels);
+            // Clock ticks a step of k: products, packing b, packing a.
+            const auto height = static_cast<double>(rows);
+            const auto width = static_cast<double>(block_panels);
+            const double ticks = height * width + 8 * width + 0.2 * height;
+            const double total = ticks * static_cast<double>(pieces(blocks, threads));
+            if (best.rows == 0 || total < least) {
+                least = total;
+                best = {rows, block_panels * cpu::kMatmulPanel};
             }
+            if (block_panels == 1 || blocks >= 8 * threads) break;
         }
-    });
-}
-
-void multiply_in_tiles(Stream& stream, const Product& p, bool own_kernel) {
-    const auto padded = [](std::int64_t n) {
-        return (n + cpu::kGemmColumns - 1) / cpu::kGemmColumns * cpu::kGemmColumns;
-    };
-    const std::int64_t tile_m = std::min(p.m, kTileM);
-    const std::int64_t tile_n = padded(std::min(p.n, kTileN));
-    const std::int64_t tile_k = std::min(p.k, kTileK);
-    Arena& arena = stream.arena();
-    const Tensor a = arena.scratch(DType::f32, {tile_m, tile_k});
-    const Tensor b = arena.scratch(DType::f32, {tile_k, tile_n});
-    const Tensor c = arena.scratch(DType::f32, {tile_m, tile_n});
-    const cpu::KernelTable& table = kernel_table(stream);
-    const cpu::ElementKernels& kernels = element_kernels(stream, p.a.dtype());
-    float* const a_tile = a.data<float>();
-    float* const b_tile = b.data<float>();
-    float* const sums = c.data<float>();
-
-    // oneDNN's own scratch is asked for with the largest tile, also on a dry device.
-    const auto prepared = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool accumulate) {
-        OnednnProduct key;
-        key.m = m;
-        key.n = n;
-        key.k = k;
-        key.a_row = k;
-        key.a_column = key.b_column = 1;
-        key.b_row = key.c_row = padded(n);
-        key.accumulate = accumulate;
-        key.threads = num_threads();
-        return prepare(key);
-    };
-    for (std::int64_t row = 0; row < p.m; row += kTileM) {
-        const std::int64_t rows = std::min(kTileM, p.m - row);
-        for (std::int64_t column = 0; column < p.n; column += kTileN) {
-            const std::int64_t columns = std::min(kTileN, p.n - column);
-            const std::int64_t pitch = padded(columns);
-            for (std::int64_t inner = 0; inner < p.k; inner += kTileK) {
-                const std::int64_t depth = std::min(kTileK, p.k - inner);
-                std::shared_ptr<const PreparedProduct> product;
-                Tensor workspace;
-                const ScratchScope scope(arena);
-                if (!own_kernel) {
-                    product = prepared(rows, columns, depth, inner > 0);
-                    workspace = arena.scratch(DType::u8, {product->scratch_bytes()});
-                }
-                if (stream.is_dry()) continue;
-                pack_tile(kernels, p.a, p.options.transpose_a, row, inner, rows, depth, a_tile,
-                          depth);
-                pack_tile(kernels, p.b, p.options.transpose_b, inner, column, depth, columns,
-                          b_tile, pitch);
-                if (own_kernel)
-                    multiply_tile(table, rows, columns, depth, a_tile, b_tile, sums, pitch,
-                                  inner > 0);
-                else
-                    product->execute(a_tile, b_tile, sums, workspace.raw());
-            }
-            if (!stream.is_dry()) store_tile(table, p, row, column, rows, columns, sums, pitch);
-        }
+        if (rows <= 16 || pieces(m, rows) >= 8 * threads) break;
     }
+    return best;
+}
+
+const cpu::MatmulKernel& matmul_kernel(const Stream& stream, DType dtype) {
+    return dtype == DType::bf16 && stream.device().profile().fast_bf16
+               ? cpu::fast_bf16_matmul()
+               : element_kernels(stream, dtype).matmul;
+}
+
+// Of one worker, for any cut.
+std::int64_t worker_scratch(const cpu::MatmulKernel& kernel, const Product& p) {
+    const auto of_block = [&](std::int64_t m, std::int64_t n) {
+        return kernel.scratch_bytes(std::min(m, kMostRows), std::min(n, kMostColumns), p.k);
+    };
+    return align_up(p.transpose_a ? std::max(of_block(p.m, p.n), of_block(p.n, p.m))
+                                  : of_block(p.m, p.n));
+}
+
+void multiply(Stream& stream, const Product& given, const MatmulOptions& options) {
+    const cpu::MatmulKernel& kernel = matmul_kernel(stream, given.a.dtype());
+    const std::int64_t workers =
+        workers_for(stream, pieces(given.m, 16) * pieces(given.n, cpu::kMatmulPanel));
+    const std::int64_t bytes = worker_scratch(kernel, given);
+    const Tensor scratch = stream.arena().scratch(DType::u8, {workers, bytes});
+    if (stream.is_dry()) return;
+
+    const Product p = better_transposed(given) ? transposed(given) : given;
+    const Cut cut = cut_of(p.m, p.n, p.k, workers);
+    const std::int64_t strips = pieces(p.m, cut.rows);
+    const std::int64_t blocks = strips * pieces(p.n, cut.columns);
+    for_items(std::min(workers, blocks), blocks, [&](std::int64_t worker, std::int64_t item) {
+        const std::int64_t row = item % strips * cut.rows;
+        const std::int64_t column = item / strips * cut.columns;
+        cpu::MatmulBlock block;
+        block.m = std::min(cut.rows, p.m - row);
+        block.n = std::min(cut.columns, p.n - column);
+        block.k = p.k;
+        block.a = p.transpose_a ? rows_of(p.a, 0, row) : rows_of(p.a, row, 0);
+        block.b = p.transpose_b ? rows_of(p.b, column, 0) : rows_of(p.b, 0, column);
+        block.c = p.transpose_c ? rows_of(p.c, column, row) : rows_of(p.c, row, column);
+        block.transpose_a = p.transpose_a;
+        block.transpose_b = p.transpose_b;
+        block.transpose_c = p.transpose_c;
+        block.c_is_bf16 = p.c.dtype() == DType::bf16;
+        block.accumulate = options.accumulate;
+        block.alpha = options.alpha;
+        kernel.block(block, element_at(scratch, worker, 0));
+    });
 }
 
 }  // namespace
@@ -193,17 +147,7 @@ void matmul(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& c,
         return;
     }
     const ScratchScope scope(stream.arena());
-    const Product product{a, b, c, options, m, n, k};
-    const bool own_kernel = lesser_than_host(stream);
-    const bool widen = a.dtype() == DType::bf16 && !stream.device().profile().fast_bf16;
-    if (own_kernel || widen) {
-        multiply_in_tiles(stream, product, own_kernel);
-        return;
-    }
-    const auto prepared = prepare(direct_product(product));
-    const Tensor workspace = stream.arena().scratch(DType::u8, {prepared->scratch_bytes()});
-    if (op.dry()) return;
-    prepared->execute(a.raw(), b.raw(), c.raw(), workspace.raw());
+    multiply(stream, {a, b, c, m, n, k, options.transpose_a, options.transpose_b, false}, options);
 }
 
 }  // namespace garam

@@ -71,6 +71,26 @@ struct AttentionBackward {
     float scale;
 };
 
+// A block of c [m, n] = alpha * op(a) * op(b) (+ c when `accumulate`), m, n, k >= 1. `transpose_a`:
+// a lies [k, m]; `transpose_b`: b lies [n, k]; `transpose_c`: c lies [n, m] and is fp32.
+struct MatmulBlock {
+    Rows a, b, c;
+    std::int64_t m, n, k;
+    bool transpose_a, transpose_b, transpose_c;
+    bool c_is_bf16;
+    bool accumulate;
+    float alpha;
+};
+
+// The order in which an element is summed depends on k only. Blocks whose columns begin at multiples
+// of kMatmulPanel waste no work.
+struct MatmulKernel {
+    void (*block)(const MatmulBlock& block, void* scratch);  // scratch aligned to 64
+    // Bytes for a block of these extents; grows with each.
+    std::int64_t (*scratch_bytes)(std::int64_t m, std::int64_t n, std::int64_t k);
+};
+constexpr std::int64_t kMatmulPanel = 32;
+
 // Functions for one element type; void* are elements of it, `n` counts elements of a contiguous
 // run.
 struct ElementKernels {
@@ -110,10 +130,7 @@ struct ElementKernels {
                             std::int64_t head_dim, float* delta);
     void (*attention_backward)(const AttentionBackward& segment, float* scratch);
 
-    // out f32 [rows, columns] row after row at out_pitch = x, or its transpose when `transpose`
-    // (x [columns, rows] then). Columns up to out_pitch become zero.
-    void (*pack)(Rows x, bool transpose, float* out, std::int64_t out_pitch, std::int64_t rows,
-                 std::int64_t columns);
+    MatmulKernel matmul;
 };
 
 struct KernelTable {
@@ -129,19 +146,16 @@ struct KernelTable {
 
     std::int64_t (*attention_forward_scratch)(std::int64_t heads, std::int64_t head_dim);
     std::int64_t (*attention_backward_scratch)(std::int64_t head_dim);
-
-    // c [m, n] = a [m, k] * b [k, n] (+ c when `accumulate`), fp32; n, and the pitches of b and c,
-    // multiples of kGemmColumns. Floor: m n k multiply-adds.
-    void (*gemm)(std::int64_t m, std::int64_t n, std::int64_t k, const float* a,
-                 std::int64_t a_pitch, const float* b, std::int64_t b_pitch, float* c,
-                 std::int64_t c_pitch, bool accumulate);
 };
 
+// The vector width that attention pads its tiles to.
 constexpr std::int64_t kGemmColumns = 16;
 
 // On processors that do not know a set these give the widest table that exists for them.
 const KernelTable& generic_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
+// For bf16 operands, on processors that multiply it faster than fp32 (DeviceProfile::fast_bf16).
+const MatmulKernel& fast_bf16_matmul();
 
 }  // namespace garam::cpu

@@ -16,5 +16,8 @@ const KernelTable& avx2_kernels() {
 const KernelTable& avx512_kernels() {
     return generic::table();
 }
+const MatmulKernel& fast_bf16_matmul() {
+    return generic::table().bf16.matmul;
+}
 
 }  // namespace garam::cpu

@@ -11,6 +11,9 @@ const KernelTable& table();
 namespace avx512 {
 const KernelTable& table();
 }
+namespace avx512_bf16 {
+const MatmulKernel& matmul_in_pairs();
+}
 
 const KernelTable& generic_kernels() {
     return generic::table();
@@ -20,6 +23,9 @@ const KernelTable& avx2_kernels() {
 }
 const KernelTable& avx512_kernels() {
     return avx512::table();
+}
+const MatmulKernel& fast_bf16_matmul() {
+    return avx512_bf16::matmul_in_pairs();
 }
 
 }  // namespace garam::cpu
