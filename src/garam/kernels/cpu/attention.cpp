@@ -78,15 +78,57 @@ int64_t backward_scratch(int64_t head_dim) {
     return 2 * head_dim * kBlock + 6 * kBlock * width + 2 * kBlock * kBlock;
 }
 
-// Row i of `scores` sees its first `visible + i` of `keys` columns; the others become -inf up to
-// the padded width, so that their exponential is zero.
-void mask_scores(float* scores, int64_t rows, int64_t keys, int64_t visible) {
-    for (int64_t row = 0; row < rows; ++row) {
-        int64_t seen = least(keys, visible + row);
+// Rows of a tile that are worked on together: all of them where each sees every key, strips of
+// kStrip where the causal mask cuts through, so that at most kStrip - 1 masked keys are computed.
+constexpr int64_t kStrip = 32;
+
+struct Strip {
+    int64_t begin, rows;
+    int64_t keys;  // that the last of these rows sees of the tile, >= 0
+};
+
+// Row i of a tile sees its first `visible + i` of `keys` columns.
+Strip strip_at(int64_t begin, int64_t rows, int64_t keys, int64_t visible) {
+    const int64_t left = rows - begin;
+    Strip strip{begin, visible >= keys ? left : least(kStrip, left), 0};
+    const int64_t seen = visible + begin + strip.rows - 1;
+    strip.keys = seen < 0 ? 0 : least(keys, seen);
+    return strip;
+}
+
+// The columns that a row does not see become -inf up to the padded width, so that their exponential
+// is zero.
+void mask_scores(float* scores, const Strip& strip, int64_t visible) {
+    for (int64_t row = strip.begin; row < strip.begin + strip.rows; ++row) {
+        int64_t seen = least(strip.keys, visible + row);
         if (seen < 0) seen = 0;
-        for (int64_t i = seen; i < padded(keys); ++i)
+        for (int64_t i = seen; i < padded(strip.keys); ++i)
             scores[row * kBlock + i] = -__builtin_inff();
     }
+}
+
+// Scores of one row become exp(score - maximum); the row's maximum and total so far, and its sums of
+// values (null before the first keys), move to the new maximum.
+inline void soften_row(float* scores, int64_t keys, float& maximum, float& total, float* sums,
+                       int64_t width) {
+    Vec maxima = splat(maximum);
+    for (int64_t i = 0; i < padded(keys); i += kLanes)
+        maxima = max_of(load(scores + i, Full{}), maxima);
+    const float before = maximum;
+    maximum = max_of(maxima);
+    Vec sum{};
+    for (int64_t i = 0; i < padded(keys); i += kLanes) {
+        const Vec p = exp_of(load(scores + i, Full{}) - maximum);
+        store(scores + i, p, Full{});
+        sum += p;
+    }
+    if (sums != nullptr && maximum != before) {
+        const float shrink = exp_of(splat(before - maximum))[0];
+        total *= shrink;
+        for (int64_t i = 0; i < width; i += kLanes)
+            store(sums + i, load(sums + i, Full{}) * shrink, Full{});
+    }
+    total += sum_of(sum);
 }
 
 template <class T>
@@ -119,36 +161,24 @@ void attention_forward(const AttentionForward& block, float* scratch) {
                   d, 1.0f, values);
         for (int64_t head = 0; head < block.heads; ++head) {
             float* const out = sums + head * kBlock * width;
-            gemm_strided({queries + head * kBlock * width, width, 1, keys_transposed, kBlock,
-                          scores, kBlock},
-                         rows, padded(keys), d, false);
-            mask_scores(scores, rows, keys, block.visible - begin);
-            for (int64_t row = 0; row < rows; ++row) {
+            const int64_t visible = block.visible - begin;
+            Strip strip;
+            for (int64_t row = 0; row < rows; row += strip.rows) {
+                strip = strip_at(row, rows, keys, visible);
+                if (strip.keys == 0) continue;
                 float* const s = scores + row * kBlock;
-                Vec row_maxima = splat(maxima[head * kBlock + row]);
-                for (int64_t i = 0; i < padded(keys); i += kLanes)
-                    row_maxima = max_of(load(s + i, Full{}), row_maxima);
-                const float maximum = max_of(row_maxima);
-                const float before = maxima[head * kBlock + row];
-                Vec row_sum{};
-                for (int64_t i = 0; i < padded(keys); i += kLanes) {
-                    const Vec p = exp_of(load(s + i, Full{}) - maximum);
-                    store(s + i, p, Full{});
-                    row_sum += p;
+                gemm_strided({queries + (head * kBlock + row) * width, width, 1, keys_transposed,
+                              kBlock, s, kBlock},
+                             strip.rows, padded(strip.keys), d, false);
+                mask_scores(scores, strip, visible);
+                for (int64_t i = 0; i < strip.rows; ++i) {
+                    const int64_t at = head * kBlock + row + i;
+                    soften_row(s + i * kBlock, strip.keys, maxima[at], totals[at],
+                               begin > 0 ? out + (row + i) * width : nullptr, width);
                 }
-                float& total = totals[head * kBlock + row];
-                if (begin > 0 && maximum != before) {
-                    const float shrink = exp_of(splat(before - maximum))[0];
-                    total *= shrink;
-                    float* const o = out + row * width;
-                    for (int64_t i = 0; i < width; i += kLanes)
-                        store(o + i, load(o + i, Full{}) * shrink, Full{});
-                }
-                total += sum_of(row_sum);
-                maxima[head * kBlock + row] = maximum;
+                gemm_strided({s, kBlock, 1, values, width, out + row * width, width}, strip.rows,
+                             width, strip.keys, begin > 0);
             }
-            gemm_strided({scores, kBlock, 1, values, width, out, width}, rows, width, keys,
-                         begin > 0);
         }
     }
     for (int64_t head = 0; head < block.heads; ++head) {
@@ -178,6 +208,16 @@ void attention_delta(const void* dout, const void* out, int64_t heads, int64_t h
     }
 }
 
+// Scores of one row become probabilities, and d(probabilities) become d(scores / scale).
+inline void score_gradients(float* scores, float* gradients, int64_t columns, float scale,
+                            float lse, float delta) {
+    for (int64_t i = 0; i < columns; i += kLanes) {
+        const Vec probability = exp_of(load(scores + i, Full{}) * scale - lse);
+        store(scores + i, probability, Full{});
+        store(gradients + i, probability * (load(gradients + i, Full{}) - delta) * scale, Full{});
+    }
+}
+
 template <class T>
 void attention_backward(const AttentionBackward& s, float* scratch) {
     const int64_t d = s.head_dim;
@@ -200,7 +240,8 @@ void attention_backward(const AttentionBackward& s, float* scratch) {
         copy_tile(k, s.k.pitch, nk, d, 1.0f, keys);
         transpose_tile(k, s.k.pitch, nk, d, keys_transposed);
         transpose_tile(v, s.v.pitch, nk, d, values_transposed);
-        bool first = true;
+        for (int64_t i = 0; i < kBlock * width; ++i)
+            dkeys[i] = dvalues[i] = 0;
         for (int64_t q_begin = k_begin; q_begin < s.length; q_begin += kBlock) {
             const int64_t nq = least(kBlock, s.length - q_begin);
             for (int64_t head = 0; head < s.heads; ++head) {
@@ -208,31 +249,32 @@ void attention_backward(const AttentionBackward& s, float* scratch) {
                           s.q.pitch, nq, d, 1.0f, queries);
                 copy_tile(static_cast<const T*>(s.dout.data) + q_begin * s.dout.pitch + head * d,
                           s.dout.pitch, nq, d, 1.0f, douts);
-                gemm_strided({queries, width, 1, keys_transposed, kBlock, probabilities, kBlock},
-                             nq, padded(nk), d, false);
-                gemm_strided({douts, width, 1, values_transposed, kBlock, dscores, kBlock}, nq,
-                             padded(nk), d, false);
-                mask_scores(probabilities, nq, nk, q_begin - k_begin + 1);
-                for (int64_t row = 0; row < nq; ++row) {
-                    const int64_t at = (q_begin + row) * s.lse_pitch + head;
-                    const float lse = s.lse[at];
-                    const float delta = s.delta[at];
+                const int64_t visible = q_begin - k_begin + 1;
+                Strip strip;
+                for (int64_t row = 0; row < nq; row += strip.rows) {
+                    strip = strip_at(row, nq, nk, visible);
                     float* const p = probabilities + row * kBlock;
                     float* const ds = dscores + row * kBlock;
-                    for (int64_t i = 0; i < padded(nk); i += kLanes) {
-                        const Vec probability = exp_of(load(p + i, Full{}) * s.scale - lse);
-                        store(p + i, probability, Full{});
-                        store(ds + i, probability * (load(ds + i, Full{}) - delta) * s.scale,
-                              Full{});
+                    const float* const query = queries + row * width;
+                    const float* const dout = douts + row * width;
+                    const int64_t columns = padded(strip.keys);
+                    gemm_strided({query, width, 1, keys_transposed, kBlock, p, kBlock}, strip.rows,
+                                 columns, d, false);
+                    gemm_strided({dout, width, 1, values_transposed, kBlock, ds, kBlock},
+                                 strip.rows, columns, d, false);
+                    mask_scores(probabilities, strip, visible);
+                    for (int64_t i = 0; i < strip.rows; ++i) {
+                        const int64_t at = (q_begin + row + i) * s.lse_pitch + head;
+                        score_gradients(p + i * kBlock, ds + i * kBlock, columns, s.scale,
+                                        s.lse[at], s.delta[at]);
                     }
+                    gemm_strided({p, 1, kBlock, dout, width, dvalues, width}, strip.keys, width,
+                                 strip.rows, true);
+                    gemm_strided({ds, 1, kBlock, query, width, dkeys, width}, strip.keys, width,
+                                 strip.rows, true);
+                    gemm_strided({ds, kBlock, 1, keys, width, dqueries + row * width, width},
+                                 strip.rows, width, strip.keys, false);
                 }
-                gemm_strided({probabilities, 1, kBlock, douts, width, dvalues, width}, nk, width,
-                             nq, !first);
-                gemm_strided({dscores, 1, kBlock, queries, width, dkeys, width}, nk, width, nq,
-                             !first);
-                first = false;
-                gemm_strided({dscores, kBlock, 1, keys, width, dqueries, width}, nq, width, nk,
-                             false);
                 for (int64_t row = 0; row < nq; ++row) {
                     float* const dq = s.dq + (q_begin + row) * s.dq_pitch + head * d;
                     const float* const part_sum = dqueries + row * width;

@@ -68,6 +68,12 @@ inline void gemm_columns(GemmOperands o, int64_t n, int64_t k, bool accumulate) 
         o.b += kTileVecs * kLanes;
         o.c += kTileVecs * kLanes;
     }
+    if (kTileVecs > 2 && n >= 2 * kLanes) {
+        gemm_tile<kM, 2>(o, k, accumulate);
+        o.b += 2 * kLanes;
+        o.c += 2 * kLanes;
+        n -= 2 * kLanes;
+    }
     for (; n > 0; n -= kLanes) {
         gemm_tile<kM, 1>(o, k, accumulate);
         o.b += kLanes;
