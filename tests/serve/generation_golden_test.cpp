@@ -71,7 +71,7 @@ std::vector<std::int32_t> decode_greedily(const ModelFiles& files,
     for (;;) {
         ids.push_back(greedy_choice(logits));
         if (ids.size() == count) return ids;
-        decoder.decode(stream, cache, {ids.back()}, logits);
+        decoder.decode(stream, cache, {&ids.back(), 1}, logits);
     }
 }
 

@@ -220,7 +220,8 @@ TEST(Trainer, ResultsOfAnEarlierRunAreNotLost) {
 // load_best_model_at_end leaves as the result.
 TEST(Trainer, BestIsTheAdapterOfTheBestEvaluation) {
     TinyJob job;
-    job.config.train.learning_rate = 0.3;  // far too high: the loss rises again
+    job.config.train.learning_rate = 3;  // far too high: the loss rises again
+    job.config.train.lr_scheduler_type = "constant";
     job.config.train.max_steps = 12;
     job.config.train.eval_steps = 1;
     job.config.train.save_steps = 1;
@@ -243,7 +244,8 @@ TEST(Trainer, BestIsTheAdapterOfTheBestEvaluation) {
 
 TEST(Trainer, EarlyStopping) {
     TinyJob job;
-    job.config.train.learning_rate = 0.3;
+    job.config.train.learning_rate = 3;
+    job.config.train.lr_scheduler_type = "constant";
     job.config.train.max_steps = 100;
     job.config.train.eval_steps = 1;
     job.config.train.save_steps = 1;

@@ -183,6 +183,18 @@ void Decoder::evaluate(Stream& stream, const TokenBatch& batch, const Tensor& lo
     arena.rewind(start);
 }
 
+void Decoder::head_logits(Stream& stream, const Tensor& x,
+                                const std::vector<std::int32_t>& rows, std::vector<float>& out) {
+    Arena& arena = stream.arena();
+    const auto count = static_cast<std::int64_t>(rows.size());
+    const Tensor picked = arena.scratch(DType::i32, {count}, Purpose::batch);
+    copy_to_device(stream, rows.data(), picked);
+    const Tensor result = arena.scratch(DType::f32, {count, config_.vocab_size}, Purpose::logits);
+    lm_head_logits(stream, head_, x, picked, result);
+    out.resize(static_cast<std::size_t>(result.elements()));
+    copy_to_host(stream, result, out.data());
+}
+
 void Decoder::logits(Stream& stream, const TokenBatch& batch, const std::vector<std::int32_t>& rows,
                      std::vector<float>& out) {
     check_batch(batch);
@@ -190,14 +202,7 @@ void Decoder::logits(Stream& stream, const TokenBatch& batch, const std::vector<
     const Arena::Mark start = arena.mark();
     const DeviceBatch device = upload(stream, batch);
     const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), nullptr);
-    const auto count = static_cast<std::int64_t>(rows.size());
-    const Tensor picked = arena.scratch(DType::i32, {count}, Purpose::batch);
-    copy_to_device(stream, rows.data(), picked);
-    const Tensor result =
-        arena.scratch(DType::f32, {count, config_.vocab_size}, Purpose::logits);
-    lm_head_logits(stream, head_, x, picked, result);
-    out.resize(static_cast<std::size_t>(result.elements()));
-    copy_to_host(stream, result, out.data());
+    head_logits(stream, x, rows, out);
     arena.rewind(start);
 }
 
@@ -219,12 +224,13 @@ KvCache Decoder::make_cache(std::int64_t capacity) {
     return cache;
 }
 
-void Decoder::decode(Stream& stream, KvCache& cache, const std::vector<std::int32_t>& ids,
-                     std::vector<float>& logits) {
+void Decoder::decode(Stream& stream, KvCache& cache, std::span<const std::int32_t> ids,
+                     std::vector<float>& logits, std::int64_t rows) {
     const auto count = static_cast<std::int64_t>(ids.size());
+    GARAM_CHECK(rows > 0 && rows <= count, "logits of more rows than there are");
     GARAM_CHECK(count > 0 && cache.length + count <= cache.capacity, "KV cache is full");
     TokenBatch batch;
-    batch.ids = ids;
+    batch.ids.assign(ids.begin(), ids.end());
     batch.targets.assign(ids.size(), kIgnore);
     batch.positions.resize(ids.size());
     std::iota(batch.positions.begin(), batch.positions.end(),
@@ -241,13 +247,9 @@ void Decoder::decode(Stream& stream, KvCache& cache, const std::vector<std::int3
     context.cache_length = cache.length;
     context.segments.cu_k = {0, static_cast<std::int32_t>(cache.length + count)};
     const Tensor x = run_blocks(stream, device, context, &cache);
-    const Tensor last = arena.scratch(DType::i32, {1}, Purpose::batch);
-    const std::int32_t last_row = static_cast<std::int32_t>(count - 1);
-    copy_to_device(stream, &last_row, last);
-    const Tensor result = arena.scratch(DType::f32, {1, config_.vocab_size}, Purpose::logits);
-    lm_head_logits(stream, head_, x, last, result);
-    logits.resize(static_cast<std::size_t>(config_.vocab_size));
-    copy_to_host(stream, result, logits.data());
+    std::vector<std::int32_t> last(static_cast<std::size_t>(rows));
+    std::iota(last.begin(), last.end(), static_cast<std::int32_t>(count - rows));
+    head_logits(stream, x, last, logits);
     cache.length += count;
     arena.rewind(start);
 }

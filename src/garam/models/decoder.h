@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -99,9 +100,10 @@ class Decoder {
                 std::vector<float>& out);
 
     KvCache make_cache(std::int64_t capacity);
-    // Feeds the next ids of a sequence, appends to its cache, and gives the logits after the last of them.
-    void decode(Stream& stream, KvCache& cache, const std::vector<std::int32_t>& ids,
-                std::vector<float>& logits);
+    // Feeds the next ids of a sequence, appends to its cache, and gives the logits [rows, vocab] after
+    // each of the last `rows` ids.
+    void decode(Stream& stream, KvCache& cache, std::span<const std::int32_t> ids,
+                std::vector<float>& logits, std::int64_t rows = 1);
 
   private:
     struct Block {
@@ -123,6 +125,9 @@ class Decoder {
     // Last hidden states of a pass without backward, on the arena's scratch end.
     Tensor run_blocks(Stream& stream, const DeviceBatch& batch, const PassContext& pass,
                       KvCache* cache);
+    // Logits of the rows of x that are named, to host memory.
+    void head_logits(Stream& stream, const Tensor& x, const std::vector<std::int32_t>& rows,
+                     std::vector<float>& out);
     void check_batch(const TokenBatch& batch) const;
 
     Device& device_;

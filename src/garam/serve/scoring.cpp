@@ -43,10 +43,13 @@ std::vector<double> score_continuations(Sequence& sequence, std::span<const std:
     for (const std::vector<std::int32_t>& candidate : candidates) {
         GARAM_CHECK(!candidate.empty(), "a candidate without tokens");
         double score = log_probability(after_prompt, candidate.front());
-        sequence.rewind(prompt_tokens);
-        for (std::size_t i = 1; i < candidate.size(); ++i) {
-            sequence.extend({&candidate[i - 1], 1});
-            score += log_probability(sequence.logits(), candidate[i]);
+        if (candidate.size() > 1) {
+            sequence.rewind(prompt_tokens);
+            const std::span<const std::int32_t> fed(candidate.data(), candidate.size() - 1);
+            const std::vector<float> logits = sequence.extend_for_logits(fed);
+            const std::size_t vocab = logits.size() / fed.size();
+            for (std::size_t i = 0; i < fed.size(); ++i)
+                score += log_probability({logits.data() + i * vocab, vocab}, candidate[i + 1]);
         }
         scores.push_back(score);
     }

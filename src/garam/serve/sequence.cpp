@@ -52,10 +52,25 @@ void Sequence::extend(std::span<const std::int32_t> ids) {
     for (std::size_t begin = 0; begin < ids.size(); begin += kPrefillChunk) {
         const auto chunk =
             ids.subspan(begin, std::min<std::size_t>(kPrefillChunk, ids.size() - begin));
-        session_.decoder().decode(session_.stream(), cache_, {chunk.begin(), chunk.end()}, logits_);
+        session_.decoder().decode(session_.stream(), cache_, chunk, logits_);
         ids_.insert(ids_.end(), chunk.begin(), chunk.end());
     }
     logits_valid_ = true;
+}
+
+std::vector<float> Sequence::extend_for_logits(std::span<const std::int32_t> ids) {
+    const auto count = static_cast<std::int64_t>(ids.size());
+    grow(size() + count);
+    std::vector<float> logits;
+    session_.reserve([&](Decoder& decoder, Stream& stream) {
+        KvCache cache = decoder.make_cache(size() + count);
+        cache.length = size();
+        decoder.decode(stream, cache, ids, logits, count);
+    });
+    session_.decoder().decode(session_.stream(), cache_, ids, logits, count);
+    ids_.insert(ids_.end(), ids.begin(), ids.end());
+    logits_valid_ = false;
+    return logits;
 }
 
 void Sequence::rewind(std::int64_t size) {

@@ -24,6 +24,8 @@ class Sequence {
     // Appends ids (at least one), in chunks of kPrefillChunk. Throws Error when the context is
     // full.
     void extend(std::span<const std::int32_t> ids);
+    // The same for a few ids at once, and the logits [ids, vocab] after each of them.
+    std::vector<float> extend_for_logits(std::span<const std::int32_t> ids);
     // Forgets all but the first `size` ids.
     void rewind(std::int64_t size);
     // Makes `ids` (at least one) the sequence, keeping what its beginning has in common with the
