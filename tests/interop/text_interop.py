@@ -1,21 +1,19 @@
-"""Tokenizers and chat templates beside the reference libraries, on thousands of random texts.
+"""Tokenizers and chat templates beside the reference libraries, on thousands of random texts: SmolLM2's from
+the GGUF, and those of the reference data where it is there.
 
-    python text_interop.py --probe build/…/text_probe --gguf SmolLM2.gguf [--data ../shared/data]
-                           [--count 4000] [--seed 1]
-
-Needs the packages tokenizers, jinja2 and gguf; with transformers it also loads what save() wrote. The
-probe is the small program of tests/text that answers requests line by line. Exit status 1 and the first
-differences when anything differs.
+Ids, decoded texts and rendered conversations are compared for equality. The probe is the small program of
+tests/text that answers requests line by line; it lies in the build folder of the garam that is named. More
+texts: --count 20000 --seed 5.
 """
 
 import argparse
 import gzip
 import json
+import os
 import pathlib
 import random
 import subprocess
 import sys
-import tempfile
 import unicodedata
 
 import gguf
@@ -23,6 +21,7 @@ import jinja2
 import jinja2.ext
 import jinja2.sandbox
 import tokenizers
+import transformers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 QWEN2 = (
@@ -144,27 +143,35 @@ def from_data(data, folder):
     stories = data / "golden" / "stories260K-hf"
     if stories.exists():
         made.append(("stories260K", Tokenizer.from_file(str(stories / "tokenizer.json")), stories))
-    qwen = data / "tokenizers" / "qwen2.5.vocab.json.gz"
-    if qwen.exists():
-        target = folder / "qwen2.5"
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    qwen = [pre_tokenizers.Split(Regex(QWEN2), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    digits = [pre_tokenizers.Digits(individual_digits=True), byte_level]
+    for name, normalizer, pre in (
+        ("qwen2.5", normalizers.NFC(), pre_tokenizers.Sequence(qwen)),
+        ("exaone-3.5", None, pre_tokenizers.Sequence(digits)),
+        ("gpt2", None, byte_level),
+    ):
+        target = folder / name
         target.mkdir()
-        for file in ("vocab.json.gz", "merges.txt.gz", "tokenizer_config.json"):
-            (target / file.removesuffix(".gz")).write_bytes(unpacked(qwen.parent / f"qwen2.5.{file}"))
+        for file in ("vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"):
+            for source in (data / "tokenizers" / name / file, data / "tokenizers" / f"{name}.{file}"):
+                for packed in (source, source.with_name(source.name + ".gz")):
+                    if packed.exists():
+                        (target / file).write_bytes(unpacked(packed))
+        if not (target / "merges.txt").exists():
+            continue
         reference = Tokenizer(models.BPE.from_file(str(target / "vocab.json"), str(target / "merges.txt")))
-        reference.normalizer = normalizers.NFC()
-        reference.pre_tokenizer = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(Regex(QWEN2), "isolated"),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            ]
-        )
+        if normalizer:
+            reference.normalizer = normalizer
+        reference.pre_tokenizer = pre
         reference.decoder = decoders.ByteLevel()
-        config = json.loads((target / "tokenizer_config.json").read_text("utf-8"))
-        for _, token in sorted(config["added_tokens_decoder"].items(), key=lambda entry: int(entry[0])):
-            special = token.pop("special")
-            added = AddedToken(**token, special=special)
-            (reference.add_special_tokens if special else reference.add_tokens)([added])
-        made.append(("qwen2.5", reference, target))
+        added = {"0": {"content": "<|endoftext|>", "special": True, "normalized": False}}
+        if (target / "tokenizer_config.json").exists():
+            added = json.loads((target / "tokenizer_config.json").read_text("utf-8"))["added_tokens_decoder"]
+        for _, token in sorted(added.items(), key=lambda entry: int(entry[0])):
+            token = AddedToken(**token)
+            (reference.add_special_tokens if token.special else reference.add_tokens)([token])
+        made.append((name, reference, target))
     return made
 
 
@@ -172,21 +179,29 @@ def from_data(data, folder):
 
 
 class Report:
+    """Counts what is compared, and prints one line a group."""
+
     def __init__(self):
         self.failures = 0
-        self.checks = 0
+        self.group_failures = 0
 
     def equal(self, what, got, want):
-        self.checks += 1
         if got == want:
             return
-        self.failures += 1
-        if self.failures <= 10:
-            print(f"DIFFERS {what}\n  got  {got!r}\n  want {want!r}")
+        self.group_failures += 1
+        if self.group_failures <= 3:
+            print(f"  {what}\n    got  {got!r}\n    want {want!r}")
+
+    def finish(self, name, count, things):
+        if self.group_failures:
+            print(f"FAIL {name}: {self.group_failures} differences in {count} {things}", flush=True)
+        else:
+            print(f"ok {name}: {count} {things}", flush=True)
+        self.failures += self.group_failures
+        self.group_failures = 0
 
 
 def check_tokenizer(name, probe, reference, specials, count, rng, report):
-    before = report.failures
     # The reference cannot skip special tokens that are matched after the normalizer: it prints them.
     skip = not any(token.special and token.normalized for token in reference.get_added_tokens_decoder().values())
     byte_level = "ByteLevel" in repr(reference.decoder) or "ByteLevel" in reference.to_str()[:200000]
@@ -206,7 +221,7 @@ def check_tokenizer(name, probe, reference, specials, count, rng, report):
         report.equal(f"{name} decode {ids}", decoded["text"], reference.decode(ids, skip_special_tokens=skip))
         if byte_level:
             report.equal(f"{name} stream {ids}", decoded["streamed"], decoded["text"])
-    print(f"{name}: {count} texts, {report.failures - before} differences")
+    report.finish(f"{name} tokenizer", count, "texts")
 
 
 def environment():
@@ -236,7 +251,6 @@ def random_messages(rng):
 
 
 def check_template(name, source, probe, count, rng, report):
-    before = report.failures
     template = environment().from_string(source)
     for _ in range(count):
         messages = random_messages(rng)
@@ -257,12 +271,11 @@ def check_template(name, source, probe, count, rng, report):
         for message, (begin, end) in zip(messages, got["contents"]):
             part = want.encode("utf-8")[begin:end].decode("utf-8", "replace")
             report.equal(f"content of {name} {message!r}", part in message["content"] or not message["content"], True)
-    print(f"template {name}: {count} conversations, {report.failures - before} differences")
+    report.finish(f"{name} template", count, "conversations")
 
 
 def check_snippets(probe, report):
     """Small templates, each with a piece of the language."""
-    before = report.failures
     path = pathlib.Path(__file__).with_name("template_snippets.txt")
     snippets = path.read_text("utf-8").split("\n%%%%\n")
     messages = [
@@ -281,68 +294,82 @@ def check_snippets(probe, report):
             op="render", template=snippet, messages=messages, add_generation_prompt=True, bos_token="<s>", eos_token="</s>"
         )
         report.equal(f"snippet {snippet!r} {got.get('error')}", got.get("text"), want)
-    print(f"snippets: {len(snippets)}, {report.failures - before} differences")
+    report.finish("template language", len(snippets), "snippets")
 
 
 def check_saved(name, probe, reference, specials, folder, template, count, rng, report):
     """What save() writes is read by tokenizers and Transformers to the same ids."""
-    before = report.failures
     target = folder / f"saved-{name}"
     target.mkdir()
     answer = probe.ask(op="save", folder=str(target))
     report.equal(f"{name} save", answer, {})
-    readers = [("tokenizers", lambda text, made=Tokenizer.from_file(str(target / "tokenizer.json")): made.encode(text, add_special_tokens=False).ids)]
-    try:
-        import transformers
-    except ImportError:
-        print("transformers is not installed: its reading of saved tokenizers is not checked")
-    else:
-        auto = transformers.AutoTokenizer.from_pretrained(str(target))
-        readers.append(("transformers", lambda text: auto(text, add_special_tokens=False)["input_ids"]))
-        if template:
-            messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]
-            got = auto.apply_chat_template(messages, tokenize=False)
-            want = environment().from_string(template).render(messages=messages, bos_token="", eos_token="")
-            report.equal(f"{name} saved template", got, want)
+    saved = Tokenizer.from_file(str(target / "tokenizer.json"))
+    readers = [("tokenizers", lambda text: saved.encode(text, add_special_tokens=False).ids)]
+    auto = transformers.AutoTokenizer.from_pretrained(str(target))
+    readers.append(("transformers", lambda text: auto(text, add_special_tokens=False)["input_ids"]))
+    if template:
+        messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]
+        got = auto.apply_chat_template(messages, tokenize=False)
+        want = environment().from_string(template).render(messages=messages, bos_token="", eos_token="")
+        report.equal(f"{name} saved template", got, want)
     for _ in range(count):
         text = random_text(rng, specials)
         want = reference.encode(text, add_special_tokens=False).ids
         for reader, ids_of in readers:
             report.equal(f"{name} saved, read by {reader}: {text!r}", ids_of(text), want)
-    print(f"{name} saved: {count} texts, {report.failures - before} differences")
+    report.finish(f"{name} saved, read by " + " and ".join(reader for reader, _ in readers), count, "texts")
+
+
+def probe_beside(garam):
+    """The probe in the build folder that holds this program."""
+    for candidate in (garam.parent.parent / "tests" / "text" / "text_probe", garam.parent / "text_probe"):
+        if candidate.exists():
+            return candidate
+    return None
+
+
+def reference_data():
+    named = os.environ.get("GARAM_TEST_DATA")
+    return pathlib.Path(named) if named else pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--probe", required=True, type=pathlib.Path, help="the text_probe program")
-    parser.add_argument("--gguf", required=True, type=pathlib.Path, help="SmolLM2 as GGUF")
-    parser.add_argument("--data", type=pathlib.Path, help="reference data: more tokenizers and templates")
-    parser.add_argument("--count", type=int, default=3000, help="random texts a tokenizer")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--garam", type=pathlib.Path, help="the program; the probe is looked for in its build")
+    parser.add_argument("--probe", type=pathlib.Path, help="the text_probe program, when it lies elsewhere")
+    parser.add_argument("--gguf", required=True, type=pathlib.Path, help="SmolLM2-135M-Instruct as a GGUF file")
+    parser.add_argument("--work", required=True, type=pathlib.Path, help="an empty folder to write to")
+    parser.add_argument("--data", type=pathlib.Path, default=reference_data(), help="the reference data")
+    parser.add_argument("--count", type=int, default=2000, help="random texts a tokenizer")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    program = options.probe or (options.garam and probe_beside(options.garam.resolve()))
+    if program is None:
+        print("FAIL text probe: not built; build the target text_probe or name it with --probe")
+        return 1
     rng = random.Random(options.seed)
     report = Report()
+    few = max(options.count // 10, 1)
+    folder = options.work
     print(f"tokenizers {tokenizers.__version__}, jinja2 {jinja2.__version__}, seed {options.seed}")
 
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
-        reference, specials, template = from_gguf(options.gguf)
-        probe = Probe(options.probe, options.gguf)
-        check_tokenizer("SmolLM2", probe, reference, specials, options.count, rng, report)
-        check_template("SmolLM2", template, probe, options.count // 10, rng, report)
-        check_snippets(probe, report)
-        check_saved("SmolLM2", probe, reference, specials, folder, template, options.count // 10, rng, report)
-        if options.data:
-            for path in sorted((options.data / "golden" / "chat").glob("*.template.jinja")):
-                check_template(path.name, path.read_text("utf-8"), probe, options.count // 10, rng, report)
-            for name, reference, model in from_data(options.data, folder):
-                other = Probe(options.probe, model)
-                specials = [token.content for token in reference.get_added_tokens_decoder().values()][:300]
-                check_tokenizer(name, other, reference, specials, options.count, rng, report)
-                check_saved(name, other, reference, specials, folder, None, options.count // 10, rng, report)
-                other.close()
+    reference, specials, template = from_gguf(options.gguf)
+    probe = Probe(program, options.gguf)
+    check_tokenizer("SmolLM2", probe, reference, specials, options.count, rng, report)
+    check_template("SmolLM2", template, probe, few, rng, report)
+    check_snippets(probe, report)
+    check_saved("SmolLM2", probe, reference, specials, folder, template, few, rng, report)
+    if not options.data.exists():
+        print(f"skip other tokenizers: no reference data at {options.data}")
+    for path in sorted((options.data / "golden" / "chat").glob("*.template.jinja")):
+        check_template(path.name.removesuffix(".template.jinja"), path.read_text("utf-8"), probe, few, rng, report)
+    probe.close()
+    for name, reference, model in from_data(options.data, folder):
+        probe = Probe(program, model)
+        specials = [token.content for token in reference.get_added_tokens_decoder().values()][:300]
+        check_tokenizer(name, probe, reference, specials, options.count, rng, report)
+        check_saved(name, probe, reference, specials, folder, None, few, rng, report)
         probe.close()
-    print(f"{report.checks} checks, {report.failures} differences")
     return 1 if report.failures else 0
 
 

@@ -42,10 +42,14 @@ TEST(TokenizerFiles, VocabularyAndMerges) {
     EXPECT_EQ(tokenizer->chat_template(), "{{ messages }}");
     EXPECT_EQ(tokenizer->eos_id(), 256);
 
-    // Saved as the tokenizer.json that means the same.
+    // Saved as the tokenizer.json that means the same, tokens with a role listed.
     const TempDir saved;
     tokenizer->save(saved.path());
-    EXPECT_TRUE(std::filesystem::exists(saved / "tokenizer.json"));
+    const Json document = Json::parse_file(saved / "tokenizer.json");
+    std::vector<std::string> listed;
+    for (const Json& token : document.at("added_tokens").array())
+        listed.push_back(token.at("content").string());
+    EXPECT_EQ(listed, (std::vector<std::string>{"<x>", "ab"}));
     const auto again = load_tokenizer(saved.path());
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
         const std::string text = random_text(seed, 60) + "<x> ab 12";

@@ -219,7 +219,11 @@ TokenizerFiles read_gguf_tokenizer(const GgufFile& file) {
     }
     Json::Array added;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
-        const bool special = types[i] == TokenType::control || types[i] == TokenType::unknown;
+        const bool has_role =
+            !tokens[i].empty() && (tokens[i] == files.bos_token || tokens[i] == files.eos_token ||
+                                   tokens[i] == files.pad_token || tokens[i] == files.unk_token);
+        const bool special =
+            has_role || types[i] == TokenType::control || types[i] == TokenType::unknown;
         if (!special && types[i] != TokenType::user_defined) continue;
         AddedToken token;
         token.id = static_cast<std::int32_t>(i);

@@ -180,6 +180,23 @@ void read_config(const fs::path& folder, const Json& config, TokenizerFiles& fil
     files.chat_template = chat_template_of(folder, config, where);
 }
 
+// Lists the tokens that have a role among the added ones, for readers who look only there.
+void add_roles(TokenizerFiles& files) {
+    const Json& vocabulary = files.tokenizer.at("model").at("vocab");
+    std::vector<std::string> names = files.special_tokens;
+    names.insert(names.end(), {files.bos_token, files.eos_token, files.pad_token, files.unk_token});
+    for (const std::string& name : names) {
+        const Json* id = vocabulary.find(name);
+        const bool listed =
+            std::any_of(files.added_tokens.begin(), files.added_tokens.end(),
+                        [&](const AddedToken& token) { return token.content == name; });
+        if (name.empty() || id == nullptr || listed) continue;
+        files.added_tokens.push_back(AddedToken::parse(
+            Json::Object{{"content", name}, {"special", true}},
+            id->integer(files.source + ": vocab[\"" + name + "\"]"), files.source));
+    }
+}
+
 // Ids that config.json gives, for folders whose tokenizer files name no roles.
 void roles_from_model_config(const Json& config, TokenizerFiles& files) {
     const Json* model = files.tokenizer.find("model");
@@ -230,6 +247,7 @@ TokenizerFiles read_huggingface_tokenizer(const fs::path& folder) {
                                                      text_at(model_config, "model_type"), prefix);
         if (config.is_null() && files.tokenizer.at("model").at("vocab").find("<|endoftext|>"))
             files.bos_token = files.eos_token = files.unk_token = "<|endoftext|>";  // GPT-2's
+        add_roles(files);
         Json::Array added;
         for (const AddedToken& token : files.added_tokens)
             added.push_back(tokenizer_json::added_token(token));

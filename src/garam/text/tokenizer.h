@@ -47,7 +47,9 @@ class Tokenizer {
     }
 
     // Text of the ids. Bytes that do not form UTF-8 become U+FFFD as in the reference. With
-    // skip_special_tokens, special tokens are left out.
+    // skip_special_tokens, special tokens are left out. Ids that name no token are passed over. The
+    // setting clean_up_tokenization_spaces is not applied: it loses text, and the reference ignores it
+    // for these tokenizers too.
     virtual std::string decode(std::span<const std::int32_t> ids,
                                bool skip_special_tokens) const = 0;
 
