@@ -23,9 +23,9 @@ function(garam_tests name)
   # OpenMP threads that spin while they wait starve the other test of a two-core machine.
   set(properties ENVIRONMENT "OMP_WAIT_POLICY=passive")
   gtest_discover_tests(${name}_tests TEST_PREFIX "${name}/" DISCOVERY_MODE PRE_TEST
-    DISCOVERY_TIMEOUT 60
+    DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
     TEST_FILTER "-Slow*:*/Slow*" PROPERTIES LABELS fast TIMEOUT 300 ${properties})
   gtest_discover_tests(${name}_tests TEST_PREFIX "${name}/" DISCOVERY_MODE PRE_TEST
-    DISCOVERY_TIMEOUT 60
+    DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
     TEST_FILTER "Slow*:*/Slow*" PROPERTIES LABELS slow TIMEOUT 3600 ${properties})
 endfunction()
