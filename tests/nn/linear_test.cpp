@@ -1,0 +1,139 @@
+#include "garam/nn/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "nn/layer_harness.h"
+
+namespace garam {
+namespace {
+
+using testing::difference_error;
+using testing::LayerHarness;
+
+constexpr std::int64_t kTokens = 7;
+constexpr std::int64_t kIn = 12;
+constexpr std::int64_t kOut = 9;
+constexpr std::int64_t kRank = 3;
+
+using Values = std::vector<double>;
+
+Values values_of(const Tensor& tensor) {
+    return {tensor.data<float>(), tensor.data<float>() + tensor.elements()};
+}
+
+// Everything that a linear with an adapter reads, in double precision.
+struct Inputs {
+    Values x, weight, bias, A, B, dy;
+    Values keep;  // 0, or 1 / (1 - p): the dropout mask, as the layer drew it
+    double scaling = 0;
+
+    // sum(dy * y): its gradients are what a backward with dy computes.
+    double loss() const {
+        double sum = 0;
+        for (std::int64_t t = 0; t < kTokens; ++t) {
+            Values u(kRank, 0);
+            for (std::int64_t r = 0; r < kRank; ++r) {
+                for (std::int64_t i = 0; i < kIn; ++i)
+                    u[at(r)] += keep[at(t * kIn + i)] * x[at(t * kIn + i)] * A[at(r * kIn + i)];
+            }
+            for (std::int64_t o = 0; o < kOut; ++o) {
+                double y = bias[at(o)];
+                for (std::int64_t i = 0; i < kIn; ++i)
+                    y += x[at(t * kIn + i)] * weight[at(o * kIn + i)];
+                for (std::int64_t r = 0; r < kRank; ++r)
+                    y += scaling * u[at(r)] * B[at(o * kRank + r)];
+                sum += y * dy[at(t * kOut + o)];
+            }
+        }
+        return sum;
+    }
+    static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+};
+
+class LinearTest : public ::testing::TestWithParam<double> {};
+INSTANTIATE_TEST_SUITE_P(Dropout, LinearTest, ::testing::Values(0.0, 0.4));
+
+TEST_P(LinearTest, ForwardAndEveryGradientAgainstDoublePrecision) {
+    LayerHarness h;
+    Linear linear;
+    linear.weight = h.random({kOut, kIn});
+    linear.bias = h.random({kOut});
+    linear.weight_gradient = h.zeros({kOut, kIn});
+    linear.bias_gradient = h.zeros({kOut});
+    linear.lora.emplace();
+    linear.lora->A = h.random({kRank, kIn});
+    linear.lora->B = h.random({kOut, kRank});
+    linear.lora->A_gradient = h.zeros({kRank, kIn});
+    linear.lora->B_gradient = h.zeros({kOut, kRank});
+    linear.lora->scaling = 1.75f;
+    linear.lora->dropout = static_cast<float>(GetParam());
+    linear.lora->module = 5;
+    const DropoutContext context{true, 3, 8, h.of(std::vector<std::int32_t>{0, 1, 2, 0, 1, 2, 3}),
+                                 h.of(std::vector<std::int64_t>{4, 4, 4, 9, 9, 9, 9})};
+    const Tensor x = h.random({kTokens, kIn});
+    const Tensor dy = h.random({kTokens, kOut});
+    const Tensor y = h.random({kTokens, kOut});
+    const Tensor u = h.zeros({kTokens, kRank});
+    const Tensor dx = h.random({kTokens, kIn});
+
+    // The mask that the layer draws, read off a tensor of ones.
+    const Tensor ones = h.zeros({kTokens, kIn});
+    std::fill_n(ones.data<float>(), ones.elements(), 1.0f);
+    const Tensor mask = h.zeros({kTokens, kIn});
+    dropout(h.stream, ones, linear.lora->dropout,
+            {context.seed, context.step, linear.lora->module, context.positions, context.samples},
+            mask, false);
+
+    Inputs inputs{values_of(x),  values_of(linear.weight), values_of(linear.bias),
+                  values_of(linear.lora->A), values_of(linear.lora->B), values_of(dy),
+                  values_of(mask), 1.75};
+    linear_forward(h.stream, linear, x, y, false, context, u);
+    double got = 0;
+    for (std::int64_t i = 0; i < y.elements(); ++i)
+        got += static_cast<double>(y.data<float>()[i]) * static_cast<double>(dy.data<float>()[i]);
+    EXPECT_NEAR(got, inputs.loss(), 1e-5 * std::fabs(inputs.loss()) + 1e-5);
+
+    linear_backward(h.stream, linear, x, u, dy, dx, false, context);
+    const auto error = [&](const Tensor& variable, const Tensor& gradient, Values Inputs::* field) {
+        return difference_error(variable, gradient, [&](const Values& values) {
+            Inputs changed = inputs;
+            changed.*field = values;
+            return changed.loss();
+        });
+    };
+    EXPECT_LE(error(x, dx, &Inputs::x), 1e-4);
+    EXPECT_LE(error(linear.weight, linear.weight_gradient, &Inputs::weight), 1e-4);
+    EXPECT_LE(error(linear.bias, linear.bias_gradient, &Inputs::bias), 1e-4);
+    EXPECT_LE(error(linear.lora->A, linear.lora->A_gradient, &Inputs::A), 1e-4);
+    EXPECT_LE(error(linear.lora->B, linear.lora->B_gradient, &Inputs::B), 1e-4);
+    EXPECT_EQ(h.arena.used(), 0);
+}
+
+// A residual stream is added to; gradients add up over micro-batches.
+TEST(Linear, AccumulatesWhereAsked) {
+    LayerHarness h;
+    Linear linear;
+    linear.weight = h.random({kOut, kIn});
+    linear.weight_gradient = h.zeros({kOut, kIn});
+    const Tensor x = h.random({kTokens, kIn});
+    const Tensor y = h.random({kTokens, kOut});
+    const Tensor sum = h.zeros({kTokens, kOut});
+    std::copy_n(y.data<float>(), y.elements(), sum.data<float>());
+    const Tensor plain = h.zeros({kTokens, kOut});
+    linear_forward(h.stream, linear, x, plain, false, {}, {});
+    linear_forward(h.stream, linear, x, sum, true, {}, {});
+    for (std::int64_t i = 0; i < y.elements(); ++i)
+        EXPECT_NEAR(sum.data<float>()[i], plain.data<float>()[i] + y.data<float>()[i], 1e-5);
+    linear_backward(h.stream, linear, x, {}, y, {}, false, {});
+    const std::vector<float> once(linear.weight_gradient.data<float>(),
+                                  linear.weight_gradient.data<float>() + kOut * kIn);
+    linear_backward(h.stream, linear, x, {}, y, {}, false, {});
+    for (std::size_t i = 0; i < once.size(); ++i)
+        EXPECT_NEAR(linear.weight_gradient.data<float>()[i], 2 * once[i],
+                    1e-5 * (1 + std::fabs(once[i])));
+}
+
+}  // namespace
+}  // namespace garam
