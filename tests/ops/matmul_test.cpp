@@ -53,7 +53,7 @@ TEST_P(Matmul, AllLayouts) {
             [&](Stream& stream, const std::vector<Tensor>& t) {
                 matmul(stream, t[a], t[b], t[out], c.options);
             },
-            c.cost, false);
+            c.cost);
         const Sums sums = product(run.values(a), run.values(b), c);
         std::vector<double> want, bound;
         const std::vector<double> before = run.before(out);

@@ -1,4 +1,7 @@
 // Copies, casts and sums over whole tensors. Shapes of all operands agree; rows may have a pitch.
+//
+// Cost: the arithmetic named (sums of squares 2 an element), every operand moved once; of gathered and
+// scattered rows only those touched, and all of a scattered output.
 #pragma once
 
 #include "garam/runtime/stream.h"

@@ -1,5 +1,8 @@
 // One update of one parameter tensor. All f32 and dense, same shape; in place. The gradient is
 // multiplied by `gradient_scale` (1 / number of targets, times the clipping factor) while it is read.
+//
+// Cost an element: AdamW 15 flops; SGD 5, with momentum 3 more after the first step, Nesterov 2 more.
+// Every operand moved once; the first step does not read the momentum buffer.
 #pragma once
 
 #include "garam/runtime/stream.h"

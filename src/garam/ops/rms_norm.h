@@ -4,6 +4,9 @@
 // x, y [tokens, hidden] of one dtype (f32 or bf16); weight [hidden] of the same dtype; rstd f32 [tokens]
 // (may be an empty Tensor when no backward follows). All arithmetic in fp32. As in Transformers, for
 // bf16 x * rstd is rounded to bf16 before the product with the weight.
+//
+// Cost an element: forward 4 flops; backward 6, one more when accumulating, 3 more with a weight
+// gradient. Every operand moved once.
 #pragma once
 
 #include "garam/runtime/stream.h"

@@ -5,6 +5,8 @@
 // first rotary_dim entries of each head turn, the others stay. cos, sin f32 [positions, rotary_dim / 2]
 // (tables of models/rope.h, any scaling folded in); positions i32 [tokens], each below the tables' rows.
 // `inverse` turns back, which is also the backward pass.
+//
+// Cost: 6 flops a pair; the turned entries read and written, and a row of each table read for each token.
 #pragma once
 
 #include "garam/runtime/stream.h"
