@@ -37,6 +37,20 @@ inline const std::vector<MatmulCase>& matmul_cases() {
         {bf16, bf16, 20, 1030, 2056, 0, {false, true}, {84707200, 4317600, 41200}},
         {bf16, bf16, 1, 64, 576, 0, {false, true}, {73728, 74880, 128}},
         {bf16, bf16, 5, 6, 7, 1, {true, true}, {420, 154, 60}},
+        // Beyond one block of k (320 steps; pairs of bf16 are one step), of rows and of columns; tall
+        // products with few columns, which are computed transposed; rows apart by whole pages.
+        {f32, f32, 530, 40, 700, 3, {false, true, 0.5f, true}, {29680000, 1680800, 84800}},
+        {f32, f32, 30, 300, 330, 1, {false, false, 1.0f}, {5940000, 435600, 36000}},
+        {f32, f32, 300, 16, 650, 0, {true, false, 2.0f, true}, {6240000, 840800, 19200}},
+        {f32, f32, 66, 18, 650, 2, {true, true, 1.0f}, {1544400, 218400, 4752}},
+        {f32, f32, 3, 330, 640, 0, {false, true, 1.0f}, {1267200, 852480, 3960}},
+        {f32, f32, 2, 70, 1024, 1024, {false, true, 1.0f}, {286720, 294912, 560}},
+        {bf16, bf16, 530, 40, 1291, 3, {false, true, 0.5f, true}, {54738400, 1514140, 42400}},
+        {bf16, bf16, 30, 300, 1300, 1, {false, false, 1.0f}, {23400000, 858000, 18000}},
+        {bf16, f32, 300, 16, 661, 0, {true, false, 2.0f, true}, {6345600, 436952, 19200}},
+        {bf16, bf16, 66, 18, 651, 2, {true, false, 1.0f}, {1546776, 109368, 2376}},
+        {bf16, bf16, 3, 330, 640, 0, {false, true, 1.0f}, {1267200, 426240, 1980}},
+        {bf16, f32, 15, 50, 64, 1984, {false, true, 1.0f, true}, {96000, 11320, 3000}},
     };
     return kCases;
 }

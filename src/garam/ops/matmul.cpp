@@ -9,10 +9,10 @@ namespace garam {
 namespace {
 
 // The largest block of c that one call of the kernel makes. More columns are fewer readings of a,
-// more rows fewer packings of b; with 320 steps of k, operands and sums of a block fill some 500 KB
-// of a core's second-level cache.
+// more rows fewer packings of b; packed b and the block's sums share a core's second-level cache.
 constexpr std::int64_t kMostRows = 512;
-constexpr std::int64_t kMostColumns = 128;
+constexpr std::int64_t kMostColumns = 288;
+constexpr std::int64_t kMostElements = 512 * 144;
 
 struct Product {
     Tensor a, b, c;
@@ -39,32 +39,40 @@ struct Cut {
     std::int64_t rows, columns;  // of a block; the last ones are smaller
 };
 
-Cut cut_of(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t threads) {
+Cut cut_of(const Product& p, std::int64_t threads) {
     // Multiply-adds below which waking another thread does not pay.
     constexpr double kSmall = 1 << 18;
-    const auto work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    // Clock ticks of a step of k: packing a panel of b, and reading a row of a from a cache or, where
+    // it is larger than those, from memory. (The products of a row and a panel take one.)
+    constexpr double kPanelTicks = 10;
+    constexpr std::int64_t kCache = 8 << 20;
+    const double row_ticks = p.a.bytes() > kCache ? 0.5 : 0.1;
+
+    const auto work =
+        static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
     if (work < kSmall) threads = 1;
-    const std::int64_t panels = pieces(n, cpu::kMatmulPanel);
+    const std::int64_t panels = pieces(p.n, cpu::kMatmulPanel);
+    const std::int64_t enough = 8 * threads;  // blocks to share out evenly
     Cut best{};
     double least = 0;
-    // Ever more blocks, until each thread would have eight.
-    for (std::int64_t row_blocks = pieces(m, kMostRows);; row_blocks *= 2) {
-        const std::int64_t rows = pieces(m, row_blocks);
-        for (std::int64_t column_blocks = pieces(n, kMostColumns);; ++column_blocks) {
+    for (std::int64_t row_blocks = pieces(p.m, kMostRows);; row_blocks *= 2) {
+        const std::int64_t rows = pieces(p.m, row_blocks);
+        const std::int64_t widest = std::min(kMostColumns, kMostElements / rows);
+        for (std::int64_t column_blocks = pieces(p.n, widest);; ++column_blocks) {
             const std::int64_t block_panels = pieces(panels, column_blocks);
-            const std::int64_t blocks = pieces(m, rows) * pieces(panels, block_panels);
-            // Clock ticks a step of k: products, packing b, packing a.
+            if (block_panels * cpu::kMatmulPanel > widest) continue;
+            const std::int64_t blocks = pieces(p.m, rows) * pieces(panels, block_panels);
             const auto height = static_cast<double>(rows);
             const auto width = static_cast<double>(block_panels);
-            const double ticks = height * width + 8 * width + 0.2 * height;
+            const double ticks = height * width + kPanelTicks * width + row_ticks * height;
             const double total = ticks * static_cast<double>(pieces(blocks, threads));
             if (best.rows == 0 || total < least) {
                 least = total;
                 best = {rows, block_panels * cpu::kMatmulPanel};
             }
-            if (block_panels == 1 || blocks >= 8 * threads) break;
+            if (block_panels == 1 || blocks >= enough) break;
         }
-        if (rows <= 16 || pieces(m, rows) >= 8 * threads) break;
+        if (rows <= 16 || pieces(p.m, rows) >= enough) break;
     }
     return best;
 }
@@ -78,7 +86,10 @@ const cpu::MatmulKernel& matmul_kernel(const Stream& stream, DType dtype) {
 // Of one worker, for any cut.
 std::int64_t worker_scratch(const cpu::MatmulKernel& kernel, const Product& p) {
     const auto of_block = [&](std::int64_t m, std::int64_t n) {
-        return kernel.scratch_bytes(std::min(m, kMostRows), std::min(n, kMostColumns), p.k);
+        const std::int64_t rows = std::min(m, kMostRows);
+        const std::int64_t columns =
+            pieces(std::min(n, kMostColumns), cpu::kMatmulPanel) * cpu::kMatmulPanel;
+        return kernel.scratch_bytes(rows, columns, std::min(rows * columns, kMostElements), p.k);
     };
     return align_up(p.transpose_a ? std::max(of_block(p.m, p.n), of_block(p.n, p.m))
                                   : of_block(p.m, p.n));
@@ -93,7 +104,7 @@ void multiply(Stream& stream, const Product& given, const MatmulOptions& options
     if (stream.is_dry()) return;
 
     const Product p = better_transposed(given) ? transposed(given) : given;
-    const Cut cut = cut_of(p.m, p.n, p.k, workers);
+    const Cut cut = cut_of(p, workers);
     const std::int64_t strips = pieces(p.m, cut.rows);
     const std::int64_t blocks = strips * pieces(p.n, cut.columns);
     for_items(std::min(workers, blocks), blocks, [&](std::int64_t worker, std::int64_t item) {

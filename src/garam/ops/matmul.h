@@ -1,10 +1,14 @@
 // Matrix product: c = alpha * op(a) * op(b) + (accumulate ? c : 0), op(x) = x or its transpose.
 //
 // op(a) [m, k], op(b) [k, n], c [m, n]; a and b of one dtype (f32 or bf16), c f32 or bf16 (with f32
-// inputs, f32); rows may have a pitch. Sums in fp32, rounded once into c. The result is the same bits
-// for the same shapes on the same processor and number of threads. m, n or k of 0 is allowed.
+// inputs, f32); rows may have a pitch; c overlaps neither. m, n or k of 0 is allowed.
 //
-// Cost: 2 m n k flops; every operand moved once, c read when accumulating.
+// Sums in fp32, rounded once into c. The order in which an element is summed depends on k only: its
+// bits are the same however rows or columns are cut into calls, whatever else is in the call (one row
+// is decoded as it was in the prompt), and for any number of threads. They do depend on the
+// instruction set of the device's profile. Where that multiplies bf16 itself, subnormals count as zero.
+//
+// Scratch: a bounded amount for each thread of the profile, which grows with m, n and k.
 #pragma once
 
 #include "garam/runtime/stream.h"

@@ -86,8 +86,10 @@ struct MatmulBlock {
 // of kMatmulPanel waste no work.
 struct MatmulKernel {
     void (*block)(const MatmulBlock& block, void* scratch);  // scratch aligned to 64
-    // Bytes for a block of these extents; grows with each.
-    std::int64_t (*scratch_bytes)(std::int64_t m, std::int64_t n, std::int64_t k);
+    // Bytes for any block of at most these extents and elements of c, counting each of its rows as a
+    // multiple of kMatmulPanel; grows with each.
+    std::int64_t (*scratch_bytes)(std::int64_t m, std::int64_t n, std::int64_t elements,
+                                  std::int64_t k);
 };
 constexpr std::int64_t kMatmulPanel = 32;
 
