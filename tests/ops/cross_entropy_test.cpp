@@ -33,7 +33,8 @@ TEST_P(CrossEntropy, LossAndGradient) {
             const int losses = run.output(DType::f32, 1, c.rows);
             run.run(
                 [&](Stream& stream, const std::vector<Tensor>& t) {
-                    cross_entropy(stream, t[logits], t[targets], t[losses], gradient);
+                    cross_entropy(stream, t[logits], t[targets], t[losses],
+                                  gradient ? t[logits] : Tensor());
                 },
                 gradient ? c.gradient : c.loss);
             // The difference lse - logit rounds at the size of the logits; exp to 2 units and sums
@@ -65,12 +66,38 @@ TEST_P(CrossEntropy, GradientIsTheDerivative) {
     const int losses = run.output(DType::f32, 1, 3);
     run.run(
         [&](Stream& stream, const std::vector<Tensor>& t) {
-            cross_entropy(stream, t[logits], t[targets], t[losses], true);
+            cross_entropy(stream, t[logits], t[targets], t[losses], t[logits]);
         },
         {342, 240, 240});
     const auto f = [&](const std::vector<double>& x) { return cross_entropy_reference(x, target); };
     expect_gradient(run.values(logits), numeric_gradient(f, run.before(logits), {1, 1, 1}), 1e-6,
                     1e-6, "dlogits");
+}
+
+// The gradient of f32 logits in bf16 is the f32 one, rounded once.
+TEST_P(CrossEntropy, GradientInBf16) {
+    for (const std::int64_t vocab : {1, 7, 65, 5000}) {
+        std::vector<std::vector<double>> gradients;
+        for (const DType dtype : {DType::f32, DType::bf16}) {
+            OpRun run(GetParam());
+            const int logits = run.in_place(DType::f32, 2, vocab, 3);
+            const int targets = run.integers({0, static_cast<std::int32_t>(vocab - 1)});
+            const int losses = run.output(DType::f32, 1, 2);
+            const bool narrows = dtype == DType::bf16;
+            const int gradient = narrows ? run.output(DType::bf16, 2, vocab, 5) : logits;
+            const auto elements = static_cast<double>(2 * vocab);
+            run.run(
+                [&](Stream& stream, const std::vector<Tensor>& t) {
+                    cross_entropy(stream, t[logits], t[targets], t[losses], t[gradient]);
+                },
+                {6 * elements, 4 * elements + 8, (narrows ? 2 : 4) * elements + 8});
+            gradients.push_back(run.values(gradient));
+        }
+        for (std::size_t i = 0; i < gradients[0].size(); ++i)
+            EXPECT_EQ(gradients[1][i],
+                      static_cast<double>(
+                          static_cast<float>(bfloat16(static_cast<float>(gradients[0][i])))));
+    }
 }
 
 TEST_P(CrossEntropy, ExtremesAndNan) {
@@ -84,7 +111,7 @@ TEST_P(CrossEntropy, ExtremesAndNan) {
     const int losses = run.output(DType::f32, 1, 4);
     run.run(
         [&](Stream& stream, const std::vector<Tensor>& t) {
-            cross_entropy(stream, t[logits], t[targets], t[losses], true);
+            cross_entropy(stream, t[logits], t[targets], t[losses], t[logits]);
         },
         {120, 96, 96});
     const std::vector<double> loss = run.values(losses);
@@ -105,7 +132,7 @@ TEST_P(CrossEntropy, RefusesATargetOutsideTheVocabulary) {
     const int losses = run.output(DType::f32, 1, 1);
     EXPECT_THROW(run.run(
                      [&](Stream& stream, const std::vector<Tensor>& t) {
-                         cross_entropy(stream, t[logits], t[targets], t[losses], false);
+                         cross_entropy(stream, t[logits], t[targets], t[losses], Tensor());
                      },
                      {}),
                  Bug);

@@ -42,14 +42,12 @@ void lm_head_loss(Stream& stream, const LmHead& head, const Loss& loss, const Te
         const Tensor some = normed.slice_rows(begin, end);
         const Tensor some_logits = logits.slice_rows(0, end - begin);
         matmul(stream, some, head.weight, some_logits, {.transpose_b = true});
+        const Tensor dlogits = !gradient ? Tensor()
+                               : narrow  ? narrow.slice_rows(0, end - begin)
+                                         : some_logits;
         loss.evaluate(stream, some_logits, targets.slice_elements(begin, end),
-                      losses.slice_elements(begin, end), gradient);
+                      losses.slice_elements(begin, end), dlogits);
         if (!gradient) continue;
-        Tensor dlogits = some_logits;
-        if (narrow) {
-            dlogits = narrow.slice_rows(0, end - begin);
-            cast(stream, some_logits, dlogits);
-        }
         if (head.weight_gradient)
             matmul(stream, dlogits, some, head.weight_gradient,
                    {.transpose_a = true, .accumulate = true});

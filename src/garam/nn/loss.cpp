@@ -5,7 +5,7 @@
 namespace garam {
 
 void CrossEntropyLoss::evaluate(Stream& stream, const Tensor& logits, const Tensor& targets,
-                                const Tensor& losses, bool gradient) const {
+                                const Tensor& losses, const Tensor& gradient) const {
     cross_entropy(stream, logits, targets, losses, gradient);
 }
 

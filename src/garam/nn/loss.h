@@ -9,16 +9,17 @@ namespace garam {
 class Loss {
   public:
     virtual ~Loss() = default;
-    // logits [rows, vocab]; targets i32 [rows]; losses f32 [rows] are written. With `gradient` the logits
-    // become d(sum of losses)/d(logits).
+    // logits f32 [rows, vocab]; targets i32 [rows]; losses f32 [rows] are written. Unless it is empty,
+    // `gradient` (f32 or bf16, perhaps the logits' own memory) becomes d(sum of losses)/d(logits); the
+    // logits may be lost.
     virtual void evaluate(Stream& stream, const Tensor& logits, const Tensor& targets,
-                          const Tensor& losses, bool gradient) const = 0;
+                          const Tensor& losses, const Tensor& gradient) const = 0;
 };
 
 class CrossEntropyLoss final : public Loss {
   public:
     void evaluate(Stream& stream, const Tensor& logits, const Tensor& targets,
-                  const Tensor& losses, bool gradient) const override;
+                  const Tensor& losses, const Tensor& gradient) const override;
 };
 
 }  // namespace garam

@@ -6,7 +6,7 @@
 namespace garam {
 
 void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
-                   const Tensor& losses, bool gradient) {
+                   const Tensor& losses, const Tensor& gradient) {
     constexpr const char* kName = "cross_entropy";
     const std::int64_t rows = logits.rows();
     const std::int64_t vocab = logits.columns();
@@ -14,14 +14,21 @@ void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
     check_operand(stream, kName, logits);
     check_vector(stream, kName, targets, rows, DType::i32);
     check_vector(stream, kName, losses, rows, DType::f32);
+    const bool narrows = gradient && gradient.dtype() != logits.dtype();
+    if (gradient) {
+        check_matrix(stream, kName, gradient, rows, vocab, narrows ? DType::bf16 : logits.dtype());
+        GARAM_CHECK(!narrows || logits.dtype() == DType::f32,
+                    "cross_entropy: a bf16 gradient of logits that are neither f32 nor bf16");
+    }
 
     Cost cost;
     cost.flops = (gradient ? 6.0 : 4.0) * static_cast<double>(logits.elements());
     cost.bytes_read = bytes_of({&logits, &targets});
-    cost.bytes_written = bytes_of({&losses}) + (gradient ? bytes_of({&logits}) : 0.0);
+    cost.bytes_written = bytes_of({&losses}) + (gradient ? bytes_of({&gradient}) : 0.0);
     OpScope op(stream, kName, cost);
     if (op.dry()) return;
-    const auto kernel = element_kernels(stream, logits.dtype()).cross_entropy;
+    const auto& kernels = element_kernels(stream, logits.dtype());
+    const auto kernel = narrows ? kernels.cross_entropy_to_bf16 : kernels.cross_entropy;
     const std::int32_t* const target = targets.data<std::int32_t>();
     float* const loss = losses.data<float>();
     parallel_for(rows, rows_per_piece(vocab), [&](std::int64_t begin, std::int64_t end) {
@@ -29,7 +36,9 @@ void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
             GARAM_CHECK(target[row] >= 0 && target[row] < vocab,
                         "cross_entropy: target " + std::to_string(target[row]) +
                             " outside the vocabulary of " + std::to_string(vocab));
-            loss[row] = kernel(element_at(logits, row, 0), vocab, target[row], gradient);
+            loss[row] = kernel(element_at(logits, row, 0),
+                               gradient ? element_at(gradient, row, 0) : nullptr, vocab,
+                               target[row]);
         }
     });
 }

@@ -1,12 +1,14 @@
 // Softmax cross-entropy of rows of logits, and its gradient in the same pass.
 //
-// logits [rows, vocab] f32 or bf16; targets i32 [rows], each in [0, vocab) (rows without a target are
-// left out by the caller). losses f32 [rows] = log sum exp(logits) - logits[target]. With `gradient` the
-// logits are replaced by d(sum of losses)/d(logits) = softmax - one hot: a sum, not a mean; the division
-// by the number of targets of the global batch happens once, later. Arithmetic in fp32.
+// logits [rows, vocab] f32 or bf16; targets i32 [rows], each in [0, vocab) (rows without a target
+// are left out by the caller). losses f32 [rows] = log sum exp(logits) - logits[target].
+// `gradient` (an empty Tensor: none) [rows, vocab] = d(sum of losses)/d(logits) = softmax - one hot:
+// a sum, not a mean; the division by the number of targets of the global batch happens once, later.
+// It has the logits' dtype, or is bf16 for f32 logits, and may be the logits' own memory where the
+// dtypes agree. With a gradient the logits are lost either way. Arithmetic in fp32.
 //
-// Cost: 4 flops a logit (maximum, difference, exponential, sum), 6 with the gradient; logits read once,
-// and written once with the gradient.
+// Cost: 4 flops a logit (maximum, difference, exponential, sum), 6 with the gradient; logits read
+// once, the gradient written once.
 #pragma once
 
 #include "garam/runtime/stream.h"
@@ -14,6 +16,6 @@
 namespace garam {
 
 void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
-                   const Tensor& losses, bool gradient);
+                   const Tensor& losses, const Tensor& gradient);
 
 }  // namespace garam

@@ -123,8 +123,11 @@ struct ElementKernels {
 
     void (*dropout)(const DropoutRow& row, const void* x, void* y, std::int64_t n, bool accumulate);
 
-    // One row of logits; returns the loss. With `gradient` the row becomes softmax - one hot.
-    float (*cross_entropy)(void* logits, std::int64_t vocab, std::int64_t target, bool gradient);
+    // One row of logits; returns the loss. `gradient` (null: none) takes softmax - one hot, in the logits' type or, for f32
+    // logits, as bf16 by the second function; it may be the logits themselves, which are lost.
+    float (*cross_entropy)(void* logits, void* gradient, std::int64_t vocab, std::int64_t target);
+    float (*cross_entropy_to_bf16)(void* logits, void* gradient, std::int64_t vocab,
+                                   std::int64_t target);  // f32 only
 
     // `scratch` holds attention_*_scratch floats.
     void (*attention_forward)(const AttentionForward& block, float* scratch);
