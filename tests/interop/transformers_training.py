@@ -18,14 +18,14 @@ import torch
 import transformers
 from peers import program, tiny_llama
 from peers.checks import Checks, largest_difference, relative
-from peers.transformers_training import encode, train
+from peers.transformers_training import encode, loss_of, train
 
 LOSS = 5e-6
 GRADIENT_NORM = 5e-6
 TENSOR = 3e-5
 CHANGE = 1e-3
 
-# Row counts that divide into nothing: the last micro-batch of an epoch has fewer rows, and its last step
+# Rows that leave a rest: the last micro-batch of an epoch has fewer rows, and its last step
 # fewer micro-batches (7 rows in batches of two, three batches a step: 2+2+2 rows, then 1).
 CASES = {
     "q and v, text, linear": dict(
@@ -116,10 +116,16 @@ def adapters(checks, name, case, garam, work):
     peer = train(model, samples, work / "peer", **case["both"])
     model.save_pretrained(work / "peer")
 
+    validation = tiny_llama.text_rows(17, 6) + tiny_llama.message_rows(18, 4)
     ours = garam.train(
-        base, rows, work / "garam", adapter=str(work / "start"), **garam_settings(case["both"]), **case.get("garam", {})
+        base, rows, work / "garam", adapter=str(work / "start"),
+        data__validation=str(program.write_rows(work / "validation.jsonl", validation)), train__eval_steps=0,
+        **garam_settings(case["both"]), **case.get("garam", {}),
     )
-    compare_steps(checks, name, ours, peer)
+    compare_steps(checks, name, [line for line in ours if "loss" in line], peer)
+    evaluated = [line["eval_loss"] for line in ours if "eval_loss" in line]
+    want = loss_of(model.eval(), [encode(tokenizer, row) for row in validation])
+    checks.within(f"{name}: eval_loss at the end", largest_difference(evaluated, [want]), LOSS)
     load = lambda folder: safetensors.torch.load_file(folder / "adapter_model.safetensors")
     compare_tensors(checks, name, load(work / "garam" / "adapter"), load(work / "peer"), load(work / "start"))
 

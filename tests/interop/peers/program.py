@@ -94,3 +94,4 @@ def quiet():
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(1)
+    torch.set_num_threads(1)  # its threads wait busily for each other, on machines that do other work too for long

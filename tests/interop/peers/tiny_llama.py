@@ -40,8 +40,8 @@ def tokenizer():
     return fast
 
 
-def write_tiny_llama(folder, tied, sharded, seed):
-    """Grouped-query attention, ragged sizes, norms that are not all one; fp32."""
+def write_tiny_llama(folder, tied, sharded, seed, dtype=torch.float32):
+    """Grouped-query attention, ragged sizes, norms that are not all one."""
     torch.manual_seed(seed)
     words = tokenizer()
     config = transformers.LlamaConfig(
@@ -64,7 +64,7 @@ def write_tiny_llama(folder, tied, sharded, seed):
         for name, parameter in model.named_parameters():
             if "norm" in name:
                 parameter.add_(0.2 * torch.randn_like(parameter))
-    model.save_pretrained(folder, max_shard_size="200KB" if sharded else "5GB")
+    model.to(dtype).save_pretrained(folder, max_shard_size="100KB" if sharded else "5GB")
     words.save_pretrained(folder)
     if sharded != (folder / "model.safetensors.index.json").exists():
         raise RuntimeError("save_pretrained did not cut the model as wanted")

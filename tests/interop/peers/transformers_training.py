@@ -75,17 +75,17 @@ def loss_of(model, samples):
 
 @torch.no_grad()
 def greedy(model, ids, count, stop):
-    """The likeliest tokens one after the other, without a cache, and the least lead of a chosen token over
-    the second: a lead within rounding makes the choice a matter of luck."""
-    ids, chosen, lead = list(ids), [], float("inf")
+    """The likeliest tokens one after the other, and the least lead of a chosen token over the second: a lead
+    within rounding makes the choice a matter of luck."""
+    chosen, lead, cache = [], float("inf"), None
     for _ in range(count):
-        logits = model(input_ids=torch.tensor([ids])).logits[0, -1]
-        best = torch.topk(logits, 2).values
-        lead = min(lead, float(best[0] - best[1]))
-        token = int(logits.argmax())
-        chosen.append(token)
-        ids.append(token)
-        if token == stop:
+        output = model(input_ids=torch.tensor([ids]), past_key_values=cache, use_cache=True)
+        cache = output.past_key_values
+        best = torch.topk(output.logits[0, -1], 2)
+        lead = min(lead, float(best.values[0] - best.values[1]))
+        chosen.append(int(best.indices[0]))
+        ids = chosen[-1:]
+        if chosen[-1] == stop:
             break
     return chosen, lead
 
