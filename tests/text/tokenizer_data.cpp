@@ -1,5 +1,7 @@
 #include "tokenizer_data.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -64,11 +66,30 @@ const Tokenizer* reference_tokenizer(const std::string& name) {
     return (loaded[name] = std::move(tokenizer)).get();
 }
 
-std::vector<std::string> golden_tokenizers() {
+namespace {
+
+std::vector<std::string> names_of_vectors(const fs::path& folder) {
     std::vector<std::string> names;
-    for (const std::string& file : files_in(data_dir() / "golden" / "tokenizers", ".jsonl"))
+    for (const std::string& file : files_in(folder, ".jsonl"))
         names.push_back(file.substr(0, file.size() - 6));
     return names;
+}
+
+}  // namespace
+
+std::vector<std::string> golden_tokenizers() {
+    return names_of_vectors(data_dir() / "golden" / "tokenizers");
+}
+
+std::vector<std::string> golden_templates() {
+    return names_of_vectors(data_dir() / "golden" / "chat");
+}
+
+std::string case_name(const ::testing::TestParamInfo<std::string>& info) {
+    std::string name = info.param;
+    std::replace_if(
+        name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+    return name;
 }
 
 }  // namespace garam::testing
