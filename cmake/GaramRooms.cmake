@@ -20,12 +20,10 @@ function(garam_tests name)
     RUNTIME_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
   target_include_directories(${name}_tests PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${name}_tests PRIVATE ${TESTS_LINK} garam_testing GTest::gtest_main)
-  # OpenMP threads that spin while they wait starve the other test of a two-core machine.
-  set(properties ENVIRONMENT "OMP_WAIT_POLICY=passive")
   gtest_discover_tests(${name}_tests TEST_PREFIX "${name}/" DISCOVERY_MODE PRE_TEST
     DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
-    TEST_FILTER "-Slow*:*/Slow*" PROPERTIES LABELS fast TIMEOUT 300 ${properties})
+    TEST_FILTER "-Slow*:*/Slow*" PROPERTIES LABELS fast TIMEOUT 300)
   gtest_discover_tests(${name}_tests TEST_PREFIX "${name}/" DISCOVERY_MODE PRE_TEST
     DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
-    TEST_FILTER "Slow*:*/Slow*" PROPERTIES LABELS slow TIMEOUT 3600 ${properties})
+    TEST_FILTER "Slow*:*/Slow*" PROPERTIES LABELS slow TIMEOUT 3600)
 endfunction()

@@ -53,8 +53,6 @@ class Command {
     virtual std::string summary() const = 0;            // one line
     virtual std::string details() const { return ""; }  // end of its help: examples
     virtual void declare(Arguments& arguments) = 0;
-    // Whether it computes; those that do not start a little faster.
-    virtual bool computes() const { return true; }
     // After the arguments were read. Returns the exit status; throws Error for what the user can
     // mend.
     virtual int run() = 0;

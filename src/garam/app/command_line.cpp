@@ -145,7 +145,17 @@ void refuse_unknown_command(const std::vector<std::unique_ptr<Command>>& command
                 (near.empty() ? "garam --help lists the commands" : "did you mean " + near + "?"));
 }
 
-int dispatch(const std::vector<std::unique_ptr<Command>>& commands, const Invocation& invocation) {
+// "help" and "help train" as "--help" and "train --help".
+std::vector<std::string> with_help_as_option(std::vector<std::string> arguments) {
+    if (arguments.empty() || arguments[0] != "help") return arguments;
+    arguments.erase(arguments.begin());
+    arguments.push_back("--help");
+    return arguments;
+}
+
+int dispatch(const std::vector<std::unique_ptr<Command>>& commands,
+             const std::vector<std::string>& given) {
+    const std::vector<std::string> arguments = with_help_as_option(given);
     CLI::App app{"garam fine-tunes and runs transformer models.", "garam"};
     app.set_version_flag("--version", "garam " GARAM_VERSION);
     app.footer(kExamples);
@@ -153,16 +163,14 @@ int dispatch(const std::vector<std::unique_ptr<Command>>& commands, const Invoca
     for (const auto& command : commands)
         declared.push_back(declare(app, *command));
 
-    if (invocation.arguments.empty()) {
+    if (arguments.empty()) {
         std::fputs(app.help().c_str(), stderr);
         return kUserError;
     }
-    if (invocation.arguments[0].rfind("-", 0) != 0)
-        refuse_unknown_command(commands, invocation.arguments[0]);
+    if (arguments[0].rfind("-", 0) != 0) refuse_unknown_command(commands, arguments[0]);
     try {
         // CLI11 takes the arguments from the back.
-        std::vector<std::string> reversed(invocation.arguments.rbegin(),
-                                          invocation.arguments.rend());
+        std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
         app.parse(reversed);
     } catch (const CLI::CallForHelp&) {
         const std::vector<CLI::App*> chosen = app.get_subcommands();
@@ -178,7 +186,6 @@ int dispatch(const std::vector<std::unique_ptr<Command>>& commands, const Invoca
         if (!candidate->app->parsed()) continue;
         refuse_leftovers(*candidate);
         read_values(*candidate);
-        if (candidate->command->computes()) invocation.before_computing();
         return candidate->command->run();
     }
     throw Error("no command is given: garam --help lists them");
@@ -204,9 +211,9 @@ std::string one_line(const std::string& message) {
 }
 
 int run_command_line(const std::vector<std::unique_ptr<Command>>& commands,
-                     const Invocation& invocation) {
+                     const std::vector<std::string>& arguments) {
     try {
-        const int status = dispatch(commands, invocation);
+        const int status = dispatch(commands, arguments);
         flush_output();
         return status;
     } catch (const OutputClosed&) {

@@ -1,7 +1,6 @@
 // From argv to a subcommand that ran, and from what it threw to an exit status.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,21 +9,14 @@
 
 namespace garam {
 
-// What stands for the process in run_command_line(), so that tests can look on.
-struct Invocation {
-    std::vector<std::string> arguments;  // without the program's name
-    // Called before a command that computes runs; may restart the process.
-    std::function<void()> before_computing = [] {};
-};
-
-// Reads the arguments, runs the command, returns the exit status:
+// Reads the arguments (without the program's name), runs the command, returns the exit status:
 //   0    done
 //   2    Error, bad arguments, out of memory, a failure of the system: one line on stderr
 //   130  a run that an interrupt ended in good order (its state is saved)
 //   141  standard output was closed by its reader (`garam config | head`): nothing is said
 // Bugs are not caught: they end in the handler of bug_report.h with their own stack.
 int run_command_line(const std::vector<std::unique_ptr<Command>>& commands,
-                     const Invocation& invocation);
+                     const std::vector<std::string>& arguments);
 
 // A message as one line without control characters: parts of it come from files.
 std::string one_line(const std::string& message);

@@ -54,7 +54,6 @@ class ConfigCommand : public Command {
         arguments.positionals("SETTINGS", settings_, "CONFIG.yaml … key=value …", false);
         arguments.option("--yaml", &yaml_, "Print the resolved config as YAML instead");
     }
-    bool computes() const override { return false; }
 
     int run() override {
         JobConfig job;
