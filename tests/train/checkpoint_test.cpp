@@ -255,6 +255,13 @@ TEST(Checkpoint, DifferencesOfTwoRunsAreToldInTheUsersWords) {
     EXPECT_EQ(found[0], "train.max_length is 1024, the checkpoint has 512");
     EXPECT_EQ(found[1], "train.packing is false, the checkpoint has true");
     EXPECT_NE(found[2].find("data.train"), std::string::npos);
+    RunIdentity rate = stored;
+    RunIdentity other_rate = stored;
+    rate.config_fingerprint = R"({"model": "a", "train.optim": "sgd", "lora.r": 8})";
+    other_rate.config_fingerprint = R"({"model": "b", "train.optim": "sgd"})";
+    EXPECT_EQ(differences(rate, other_rate),
+              (std::vector<std::string>{"model is another one than the checkpoint's",
+                                        "lora.r is 8, the checkpoint has none"}));
     for (auto change : {+[](RunIdentity& r) { r.seed = 1; },
                         +[](RunIdentity& r) { r.per_device_train_batch_size = 1; },
                         +[](RunIdentity& r) { r.gradient_accumulation_steps = 1; },

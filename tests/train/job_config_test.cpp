@@ -104,6 +104,12 @@ TEST(JobConfig, EveryKeyTellsTypeAndMeaning) {
     }
 }
 
+TEST(JobConfig, AnEpsilonOfZeroIsRefused) {
+    JobConfig job;
+    ConfigTable table = describe(job);
+    EXPECT_THROW(table.set("train.adam_epsilon", std::string("0"), "test"), Error);
+}
+
 TEST(JobConfig, RefusesKeysOfOtherToolsByName) {
     for (const char* key :
          {"train.fp16", "load_in_4bit", "train.deepspeed", "train.fsdp",

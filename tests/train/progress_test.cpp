@@ -160,6 +160,7 @@ TEST(Progress, AFileGetsPlainLines) {
         end.reason = "interrupted";
         end.step = 10;
         end.max_steps = 100;
+        end.num_tokens = 640;
         end.seconds = 20;
         end.peak_memory_bytes = 3 << 20;
         end.seconds_by_phase = {{"forward", 5.0}, {"backward", 10.0}};
@@ -171,7 +172,7 @@ TEST(Progress, AFileGetsPlainLines) {
     EXPECT_EQ(text.find('\r'), std::string::npos);
     EXPECT_EQ(text.find('\x1b'), std::string::npos);
     const auto lines = capture.screen();
-    ASSERT_EQ(lines.size(), 9u) << text;
+    ASSERT_EQ(lines.size(), 10u) << text;
     EXPECT_EQ(lines[1],
               "step 10/100  epoch 0.25  loss 1.235  grad_norm 0.5  lr 1.00e-04  812 tok/s  "
               "00:12<01:48");
@@ -182,6 +183,20 @@ TEST(Progress, AFileGetsPlainLines) {
     EXPECT_EQ(lines[5], "  time:   forward 5.0 s (25%) backward 10.0 s (50%)");
     EXPECT_EQ(lines[6], "  memory: weights 2.0 MiB");
     EXPECT_EQ(lines[7], "  adapter: out");
+    EXPECT_NE(lines[8].find("train.resume_from_checkpoint=true"), std::string::npos);
+}
+
+TEST(ConsoleProgress, ARunWithoutAStepLeftClaimsNoLoss) {
+    Capture capture;
+    {
+        ConsoleProgress console(capture.file(), std::nullopt);
+        EndReport end;
+        end.reason = "finished";
+        end.step = 2;
+        end.max_steps = 2;
+        console.on_end(end);
+    }
+    EXPECT_EQ(capture.text(), "finished: no step was left after step 2/2 (epoch 0.00)\n");
 }
 
 }  // namespace

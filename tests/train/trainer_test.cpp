@@ -13,6 +13,7 @@
 #include "garam/core/parallel.h"
 #include "garam/io/peft_adapter.h"
 #include "garam/io/safetensors.h"
+#include "garam/train/run_folder.h"
 #include "train/tiny_job.h"
 
 namespace garam {
@@ -55,7 +56,8 @@ TEST(Trainer, TwoRunsAreBitEqual) {
     TinyJob second;
     first.run();
     second.run();
-    EXPECT_EQ(adapter_bytes(first.output() / "adapter"), adapter_bytes(second.output() / "adapter"));
+    EXPECT_EQ(adapter_bytes(first.output() / "adapter"),
+              adapter_bytes(second.output() / "adapter"));
     EXPECT_EQ(timeless_metrics(first.output()), timeless_metrics(second.output()));
 }
 
@@ -64,8 +66,8 @@ TEST(Trainer, TwoRunsAreBitEqual) {
 TEST(Trainer, TheCutOfAStepDoesNotMatter) {
     std::vector<double> losses;
     std::vector<double> norms;
-    for (const auto& [batch, accumulation] : std::vector<std::pair<int, int>>{
-             {11, 1}, {1, 11}, {3, 4}, {4, 3}}) {
+    for (const auto& [batch, accumulation] :
+         std::vector<std::pair<int, int>>{{11, 1}, {1, 11}, {3, 4}, {4, 3}}) {
         TinyJob job;
         job.config.train.optim = "sgd";
         job.config.train.per_device_train_batch_size = batch;
@@ -152,8 +154,8 @@ TEST(Trainer, KilledAndResumedEqualsUninterrupted) {
         ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         killed.config.train.resume_from_checkpoint = "true";
         killed.run();
-        const std::string name = method == "full" ? "model/model.safetensors"
-                                                  : "adapter/adapter_model.safetensors";
+        const std::string name =
+            method == "full" ? "model/model.safetensors" : "adapter/adapter_model.safetensors";
         EXPECT_EQ(read_file(killed.output() / name), read_file(whole.output() / name)) << optim;
         EXPECT_EQ(timeless_metrics(killed.output()), timeless_metrics(whole.output())) << optim;
         EXPECT_EQ(read_file(killed.output() / "checkpoint-8" / "optimizer.safetensors"),
@@ -179,7 +181,8 @@ TEST(Trainer, InterruptSavesAndResumes) {
     EXPECT_FALSE(std::filesystem::exists(stopped.output() / "adapter"));
     stopped.config.train.resume_from_checkpoint = (stopped.output() / "checkpoint-4").string();
     stopped.run();
-    EXPECT_EQ(adapter_bytes(stopped.output() / "adapter"), adapter_bytes(whole.output() / "adapter"));
+    EXPECT_EQ(adapter_bytes(stopped.output() / "adapter"),
+              adapter_bytes(whole.output() / "adapter"));
 }
 
 std::string error_of(TinyJob& job) {
@@ -199,6 +202,16 @@ TEST(Trainer, ResumeIsRefusedForAnotherRun) {
     job.config.train.seed = 43;
     EXPECT_NE(error_of(job).find("seed"), std::string::npos);
     job.config.train.seed = 42;
+    job.config.train.max_steps = 3;
+    EXPECT_NE(error_of(job).find("train.max_steps is 3, the checkpoint has 2"), std::string::npos)
+        << error_of(job);
+    job.config.train.max_steps = 2;
+    testing::TinyModel other;
+    other.seed = 2;
+    write_tiny_model(job.dir() / "other", other);
+    job.config.model = (job.dir() / "other").string();
+    EXPECT_NE(error_of(job).find("model is another one"), std::string::npos) << error_of(job);
+    job.config.model = (job.dir() / "model").string();
     job.write_rows("train.jsonl", {12, 30, 7}, 9);
     EXPECT_NE(error_of(job).find("data"), std::string::npos);
 }
@@ -212,8 +225,41 @@ TEST(Trainer, ResultsOfAnEarlierRunAreNotLost) {
     EXPECT_NE(error_of(job).find("earlier run"), std::string::npos);
     EXPECT_EQ(adapter_bytes(job.output() / "adapter"), before);
     job.config.train.overwrite_output_dir = true;
+    // A new run that cannot begin takes nothing with it.
+    job.config.lora.target_modules = {"no_such_module"};
+    EXPECT_NE(error_of(job).find("no_such_module"), std::string::npos);
+    EXPECT_EQ(adapter_bytes(job.output() / "adapter"), before);
+    job.config.lora.target_modules = {"all-linear"};
+    // Nor what it is to read, under whatever name.
+    job.config.adapter = (job.output() / "." / "adapter").string();
+    EXPECT_NE(error_of(job).find("would remove"), std::string::npos);
+    EXPECT_EQ(adapter_bytes(job.output() / "adapter"), before);
+    job.config.adapter = "";
     EXPECT_EQ(error_of(job), "");
     EXPECT_NE(adapter_bytes(job.output() / "adapter"), before);
+}
+
+TEST(Trainer, AFolderIsOneRunsAtATime) {
+    TinyJob job;
+    job.config.train.max_steps = 1;
+    {
+        const RunFolder other(job.output());
+        EXPECT_NE(error_of(job).find("another garam"), std::string::npos);
+    }
+    EXPECT_EQ(error_of(job), "");
+    job.config.train.resume_from_checkpoint = "true";
+    {
+        const RunFolder other(job.output());
+        EXPECT_NE(error_of(job).find("another garam"), std::string::npos);
+    }
+    EXPECT_EQ(error_of(job), "");
+}
+
+TEST(Trainer, ARunThatCannotBeginLeavesNoFolder) {
+    TinyJob job;
+    job.config.lora.target_modules = {"no_such_module"};
+    EXPECT_NE(error_of(job), "");
+    EXPECT_FALSE(std::filesystem::exists(job.output()));
 }
 
 // CASES 13: `best` is a real adapter folder, that of the lowest evaluation loss, and what
@@ -235,8 +281,7 @@ TEST(Trainer, BestIsTheAdapterOfTheBestEvaluation) {
         lowest = std::min(lowest, report.eval_loss);
     }
     ASSERT_LT(best, 12) << "the run kept improving; this test needs one that does not";
-    const std::string want =
-        adapter_bytes(job.output() / ("checkpoint-" + std::to_string(best)));
+    const std::string want = adapter_bytes(job.output() / ("checkpoint-" + std::to_string(best)));
     EXPECT_EQ(adapter_bytes(job.output() / "best"), want);
     EXPECT_EQ(adapter_bytes(job.output() / "adapter"), want);
     EXPECT_EQ(read_peft_adapter(job.output() / "best").tensors.size(), 28u);
@@ -272,7 +317,8 @@ TEST(Trainer, ContinuesAnAdapter) {
     second.config.train.max_steps = 1;
     second.config.train.learning_rate = 0;
     second.run();
-    EXPECT_EQ(adapter_bytes(second.output() / "adapter"), adapter_bytes(first.output() / "adapter"));
+    EXPECT_EQ(adapter_bytes(second.output() / "adapter"),
+              adapter_bytes(first.output() / "adapter"));
 }
 
 // CASES 9: a loss that is not finite stops the run, names step, place and row, and no checkpoint holds
@@ -318,7 +364,7 @@ TEST(Trainer, EosIsLearntThoughItIsThePadToken) {
         answer.push_back(next[0]);
         if (next[0] == 258) break;
     }
-    EXPECT_EQ(answer.back(), 258);   // <|im_end|>
+    EXPECT_EQ(answer.back(), 258);  // <|im_end|>
     EXPECT_LE(answer.size(), 5u);
 }
 

@@ -146,26 +146,6 @@ void check_same(const fs::path& path, const NamedTensors& masters) {
                     path.string() + " differs from " + masters[i].first);
 }
 
-// ".checkpoint-12.tmp-…": what a kill leaves of a save or a removal.
-void remove_leftovers(const fs::path& output_dir) {
-    const std::string prefix = "." + std::string(kPrefix);
-    std::error_code error;
-    std::vector<fs::path> leftovers;
-    for (fs::directory_iterator it(output_dir, error), end; !error && it != end;
-         it.increment(error)) {
-        const std::string name = it->path().filename().string();
-        if (name.starts_with(prefix) && name.find(".tmp-") != std::string::npos)
-            leftovers.push_back(it->path());
-    }
-    for (const fs::path& leftover : leftovers) {
-        // Writers hold a lock on their temporary folder while they live.
-        const int fd = ::open(leftover.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        if (fd < 0) continue;
-        if (::flock(fd, LOCK_EX | LOCK_NB) == 0) fs::remove_all(leftover, error);
-        ::close(fd);
-    }
-}
-
 void remove_checkpoint(const fs::path& folder) {
     const fs::path doomed =
         folder.parent_path() / ("." + folder.filename().string() + ".tmp-removed");
@@ -279,9 +259,28 @@ LastCheckpoint find_last_checkpoint(const fs::path& output_dir) {
     return last;
 }
 
+void remove_checkpoint_leftovers(const fs::path& output_dir) {
+    const std::string prefix = "." + std::string(kPrefix);
+    std::error_code error;
+    std::vector<fs::path> leftovers;
+    for (fs::directory_iterator it(output_dir, error), end; !error && it != end;
+         it.increment(error)) {
+        const std::string name = it->path().filename().string();
+        if (name.starts_with(prefix) && name.find(".tmp-") != std::string::npos)
+            leftovers.push_back(it->path());
+    }
+    for (const fs::path& leftover : leftovers) {
+        // Writers hold a lock on their temporary folder while they live.
+        const int fd = ::open(leftover.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0) continue;
+        if (::flock(fd, LOCK_EX | LOCK_NB) == 0) fs::remove_all(leftover, error);
+        ::close(fd);
+    }
+}
+
 void rotate_checkpoints(const fs::path& output_dir, std::int64_t save_total_limit,
                         const std::string& best_model_checkpoint) {
-    remove_leftovers(output_dir);
+    remove_checkpoint_leftovers(output_dir);
     if (save_total_limit <= 0) return;
     std::vector<fs::path> ours;  // oldest first
     for (const auto& [step, folder] : checkpoint_folders(output_dir))

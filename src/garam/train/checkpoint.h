@@ -85,6 +85,9 @@ struct LastCheckpoint {
 };
 LastCheckpoint find_last_checkpoint(const std::filesystem::path& output_dir);
 
+// Removes what killed saves and removals left. Those of a save that goes on are locked and stay.
+void remove_checkpoint_leftovers(const std::filesystem::path& output_dir);
+
 // Removes the oldest checkpoints until `save_total_limit` are left, as Transformers does: the
 // newest and the best one (a folder name, may be empty) always stay, the best one counts among
 // those left; 0 = no limit. Folders that garam did not write are neither counted nor touched. Each

@@ -88,14 +88,15 @@ void validate_schedule(const TrainConfig& train) {
 void validate_evaluation(const JobConfig& config) {
     const TrainConfig& train = config.train;
     const bool evaluates = !config.data.validation.empty();
-    const auto needs_validation = [&](bool wanted, const char* key) {
+    const auto needs_validation = [&](bool wanted, const char* key, const char* unset) {
         if (wanted && !evaluates)
-            throw Error(std::string(key) +
-                        " needs data.validation: name a file, or remove the key");
+            throw Error(std::string(key) + " needs data.validation: name a file, or set it to " +
+                        unset);
     };
-    needs_validation(train.eval_steps.has_value(), "train.eval_steps");
-    needs_validation(train.load_best_model_at_end, "train.load_best_model_at_end");
-    needs_validation(train.early_stopping_patience.has_value(), "train.early_stopping_patience");
+    needs_validation(train.eval_steps.has_value(), "train.eval_steps", "null");
+    needs_validation(train.load_best_model_at_end, "train.load_best_model_at_end", "false");
+    needs_validation(train.early_stopping_patience.has_value(), "train.early_stopping_patience",
+                     "null");
     if (train.load_best_model_at_end) {
         // The best state must have been saved: each checkpoint stands where an evaluation was.
         const std::int64_t eval_steps = train.resolved_eval_steps();

@@ -15,8 +15,8 @@ constexpr std::int64_t kMaxSteps = std::int64_t{1} << 31;
 EncodingSettings encoding_of(const TrainConfig& train, std::int64_t vocab_size) {
     EncodingSettings settings;
     settings.max_length = train.max_length;
-    settings.truncation = train.truncation_mode == "keep_end" ? Truncation::keep_end
-                                                              : Truncation::keep_start;
+    settings.truncation =
+        train.truncation_mode == "keep_end" ? Truncation::keep_end : Truncation::keep_start;
     settings.assistant_only_loss = train.assistant_only_loss;
     settings.completion_only_loss = train.completion_only_loss;
     settings.vocab_size = vocab_size;
@@ -44,34 +44,61 @@ OptimizerOptions optimizer_options(const TrainConfig& train) {
     return options;
 }
 
-// Settings that change which numbers a run computes, beyond those that RunIdentity names one by one.
-std::string config_fingerprint(const JobConfig& config, const EngineOptions& engine,
-                               std::int64_t max_steps) {
-    const TrainConfig& train = config.train;
-    Json json;
-    json.set("method", train.method);
-    json.set("compute", std::string(name_of(engine.model.compute)));
-    json.set("shuffle", config.data.shuffle);
-    json.set("max_steps", max_steps);
-    json.set("optim", train.optim);
-    json.set("learning_rate", train.learning_rate);
-    json.set("lr_scheduler_type", train.lr_scheduler_type);
-    json.set("warmup_steps", train.resolved_warmup_steps(max_steps));
-    json.set("weight_decay", train.weight_decay);
-    json.set("adam", Json::Array{train.adam_beta1, train.adam_beta2, train.adam_epsilon});
-    json.set("max_grad_norm", train.max_grad_norm);
-    if (engine.model.lora) {
-        const LoraSettings& lora = *engine.model.lora;
-        json.set("lora", Json::Array{lora.r, lora.lora_alpha, lora.lora_dropout, lora.use_rslora});
-    }
-    return json.dump();
-}
-
 std::string hexadecimal(std::uint64_t value) {
     constexpr const char* kDigits = "0123456789abcdef";
     std::string text(16, '0');
-    for (std::size_t i = 0; i < 16; ++i) text[15 - i] = kDigits[(value >> (4 * i)) & 15];
+    for (std::size_t i = 0; i < 16; ++i)
+        text[15 - i] = kDigits[(value >> (4 * i)) & 15];
     return text;
+}
+
+// Tells one base from another: its tensors' names, types, shapes, and how each begins. Reading it all
+// would take as long as the disk needs for the whole model.
+std::string model_fingerprint(const ModelFiles& files) {
+    constexpr std::size_t kBytesOfEach = 64;
+    std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
+    const auto mix = [&hash](const void* data, std::size_t bytes) {
+        const auto* next = static_cast<const unsigned char*>(data);
+        for (std::size_t i = 0; i < bytes; ++i)
+            hash = (hash ^ next[i]) * 0x100000001b3ULL;
+    };
+    for (const StoredTensor& tensor : files.tensors()) {
+        const std::string head =
+            tensor.name + " " + std::string(name_of(tensor.type)) + tensor.shape.to_string();
+        mix(head.data(), head.size());
+        mix(tensor.data, std::min(tensor.bytes, kBytesOfEach));
+    }
+    return hexadecimal(hash);
+}
+
+// Settings that change which numbers a run computes, beyond those that RunIdentity names one by one.
+std::string config_fingerprint(const JobConfig& config, const ModelFiles& files,
+                               const EngineOptions& engine, std::int64_t max_steps) {
+    const TrainConfig& train = config.train;
+    // Under the names that a user knows, since a difference is told by them.
+    Json json;
+    json.set("model", model_fingerprint(files));
+    json.set("train.method", train.method);
+    json.set("train.bf16", engine.model.compute == DType::bf16);
+    json.set("data.shuffle", config.data.shuffle);
+    json.set("train.max_steps", max_steps);
+    json.set("train.optim", train.optim);
+    json.set("train.learning_rate", train.learning_rate);
+    json.set("train.lr_scheduler_type", train.lr_scheduler_type);
+    json.set("train.warmup_steps", train.resolved_warmup_steps(max_steps));
+    json.set("train.weight_decay", train.weight_decay);
+    json.set("train.adam_beta1", train.adam_beta1);
+    json.set("train.adam_beta2", train.adam_beta2);
+    json.set("train.adam_epsilon", train.adam_epsilon);
+    json.set("train.max_grad_norm", train.max_grad_norm);
+    if (engine.model.lora) {
+        const LoraSettings& lora = *engine.model.lora;
+        json.set("lora.r", lora.r);
+        json.set("lora.lora_alpha", lora.lora_alpha);
+        json.set("lora.lora_dropout", lora.lora_dropout);
+        json.set("lora.use_rslora", lora.use_rslora);
+    }
+    return json.dump();
 }
 
 BatchBounds bounds_of(const Loader::Largest& largest) {
@@ -91,8 +118,8 @@ BatchBounds bounds_of(const std::vector<TokenBatch>& batches) {
 void read_data(PreparedJob& job) {
     const JobConfig& config = job.config;
     const EncodingSettings encoding = encoding_of(
-        config.train, DecoderConfig::from_json(job.files.config(), job.files.path().string())
-                          .vocab_size);
+        config.train,
+        DecoderConfig::from_json(job.files.config(), job.files.path().string()).vocab_size);
     job.training = read_samples(config.data.train, config.data, encoding, *job.tokenizer);
     job.notes.push_back(job.training.report.summary());
     job.loader = std::make_unique<Loader>(job.training.samples, loader_options(config));
@@ -106,15 +133,14 @@ void read_data(PreparedJob& job) {
     const std::int64_t longest = job.validation.report.longest;
     const std::int64_t wanted = config.train.per_device_eval_batch_size * longest;
     job.evaluation = evaluation_batches(
-        job.validation.samples,
-        std::max(longest, std::min(wanted, job.training_bounds.tokens)));
+        job.validation.samples, std::max(longest, std::min(wanted, job.training_bounds.tokens)));
     job.evaluation_bounds = bounds_of(job.evaluation);
 }
 
 std::int64_t steps_of(const TrainConfig& train, const Loader& loader) {
     if (train.max_steps > 0) return train.max_steps;
-    const double steps = std::ceil(train.num_train_epochs *
-                                   static_cast<double>(loader.steps_per_epoch()));
+    const double steps =
+        std::ceil(train.num_train_epochs * static_cast<double>(loader.steps_per_epoch()));
     if (!(steps >= 1) || steps > static_cast<double>(kMaxSteps))
         throw Error("train.num_train_epochs: " + std::to_string(train.num_train_epochs) +
                     " epochs of " + std::to_string(loader.steps_per_epoch()) +
@@ -127,12 +153,12 @@ void choose_adapter(PreparedJob& job) {
     JobConfig& config = job.config;
     job.base_name = config.lora.base_model_name_or_path;
     if (job.base_name.empty()) job.base_name = job.files.name();
-    if (job.base_name.empty() && !job.files.is_gguf())
-        job.base_name = job.files.path().string();
+    if (job.base_name.empty() && !job.files.is_gguf()) job.base_name = job.files.path().string();
     if (config.train.method == "full") {
         if (!config.adapter.empty())
-            throw Error("adapter: there is none in full fine-tuning; set train.method=lora, or "
-                        "merge it into the model first");
+            throw Error(
+                "adapter: there is none in full fine-tuning; set train.method=lora, or "
+                "merge it into the model first");
         job.engine.model.trained = Decoder::Trained::all_weights;
         return;
     }
@@ -142,7 +168,8 @@ void choose_adapter(PreparedJob& job) {
         const double dropout = config.lora.lora_dropout;
         config.lora = job.adapter->settings;
         config.lora.lora_dropout = dropout;
-        job.notes.push_back("going on with " + config.adapter + ": r, lora_alpha, use_rslora and "
+        job.notes.push_back("going on with " + config.adapter +
+                            ": r, lora_alpha, use_rslora and "
                             "target_modules are the adapter's");
     }
     if (job.base_name.empty())
@@ -176,8 +203,7 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
     job->max_steps = steps_of(train, *job->loader);
 
     EngineOptions& engine = job->engine;
-    engine.model.compute =
-        train.bf16.value_or(job->profile.fast_bf16) ? DType::bf16 : DType::f32;
+    engine.model.compute = train.bf16.value_or(job->profile.fast_bf16) ? DType::bf16 : DType::f32;
     engine.model.seed = static_cast<std::uint64_t>(train.seed);
     engine.model.max_positions =
         std::max(job->training_bounds.longest, job->evaluation_bounds.longest);
@@ -186,13 +212,14 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
     engine.recompute = train.gradient_checkpointing;
     engine.seed = static_cast<std::uint64_t>(train.seed);
 
-    job->identity = {.seed = static_cast<std::uint64_t>(train.seed),
-                     .per_device_train_batch_size = train.per_device_train_batch_size,
-                     .gradient_accumulation_steps = train.gradient_accumulation_steps,
-                     .max_length = train.max_length,
-                     .packing = train.packing,
-                     .data_fingerprint = hexadecimal(fingerprint(job->training.samples)),
-                     .config_fingerprint = config_fingerprint(job->config, engine, job->max_steps)};
+    job->identity = {
+        .seed = static_cast<std::uint64_t>(train.seed),
+        .per_device_train_batch_size = train.per_device_train_batch_size,
+        .gradient_accumulation_steps = train.gradient_accumulation_steps,
+        .max_length = train.max_length,
+        .packing = train.packing,
+        .data_fingerprint = hexadecimal(fingerprint(job->training.samples)),
+        .config_fingerprint = config_fingerprint(job->config, job->files, engine, job->max_steps)};
     return job;
 }
 

@@ -23,18 +23,18 @@ struct PreparedJob {
     ModelFiles files;
     std::unique_ptr<Tokenizer> tokenizer;
     SampleSet training;
-    SampleSet validation;             // without samples where no file was named
-    std::unique_ptr<Loader> loader;   // over training.samples
+    SampleSet validation;            // without samples where no file was named
+    std::unique_ptr<Loader> loader;  // over training.samples
     std::vector<TokenBatch> evaluation;
-    DeviceProfile profile;            // of the device that computes
+    DeviceProfile profile;  // of the device that computes
     EngineOptions engine;
     BatchBounds training_bounds;
     BatchBounds evaluation_bounds;
     std::optional<PeftAdapter> adapter;  // to go on with
     std::int64_t max_steps = 0;
-    std::string base_name;            // for adapter_config.json; empty: unknown
+    std::string base_name;  // for adapter_config.json; empty: unknown
     RunIdentity identity;
-    std::vector<std::string> notes;   // what a user should know before it starts
+    std::vector<std::string> notes;  // what a user should know before it starts
 
     MemoryPlan plan() const;
 };

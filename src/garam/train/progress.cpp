@@ -204,6 +204,19 @@ void ConsoleProgress::on_end(const EndReport& report) {
     if (visible_) std::fputc('\n', out_);
     visible_ = false;
     line_.reset();
+    if (report.num_tokens == 0) {
+        print(fmt::format("{}: no step was left after step {}/{} (epoch {:.2f})", report.reason,
+                          report.step, report.max_steps, report.epoch));
+    } else {
+        print_summary(report);
+    }
+    for (const auto& [what, where] : report.outputs)
+        print(fmt::format("  {}: {}", what, where));
+    if (report.reason == "interrupted")
+        print("to go on: the same command with train.resume_from_checkpoint=true");
+}
+
+void ConsoleProgress::print_summary(const EndReport& report) {
     print(fmt::format("{} after step {}/{} (epoch {:.2f}): loss {}, {} tok/s, {}, peak memory {}",
                       report.reason, report.step, report.max_steps, report.epoch,
                       format_loss(report.train_loss), format_count(report.tokens_per_second),
@@ -222,8 +235,6 @@ void ConsoleProgress::on_end(const EndReport& report) {
             if (bytes > 0) text += fmt::format(" {} {}", purpose, format_bytes(bytes));
         print(text);
     }
-    for (const auto& [what, where] : report.outputs)
-        print(fmt::format("  {}: {}", what, where));
 }
 
 }  // namespace garam

@@ -48,6 +48,7 @@ class ConsoleProgress : public TrainObserver {
 
   private:
     void print(const std::string& text);  // whole lines, above the bar
+    void print_summary(const EndReport& report);
     void draw();
     void erase();
     int columns() const;

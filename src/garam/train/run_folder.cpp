@@ -1,5 +1,12 @@
 #include "garam/train/run_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
 #include "garam/core/error.h"
 #include "garam/models/model_folder.h"
 
@@ -14,24 +21,64 @@ bool is_result(const std::string& name) {
            name == "runs" || name == "config.yaml";
 }
 
+// Whether `path` is `folder` or something in it, by whatever names.
+bool lies_in(const fs::path& path, const fs::path& folder) {
+    if (path.empty()) return false;
+    std::error_code ignored;
+    const fs::path inner = fs::weakly_canonical(path, ignored);
+    const fs::path outer = fs::weakly_canonical(folder, ignored);
+    return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first ==
+           outer.end();
+}
+
 }  // namespace
 
-void begin_run_folder(const fs::path& output_dir, bool overwrite) {
+RunFolder::RunFolder(const fs::path& output_dir) : path_(output_dir) {
     std::error_code error;
-    fs::create_directories(output_dir, error);
-    if (error || !fs::is_directory(output_dir))
-        throw Error("train.output_dir: " + output_dir.string() + " cannot be made a folder" +
+    made_ = fs::create_directories(path_, error);
+    if (error || !fs::is_directory(path_))
+        throw Error("train.output_dir: " + path_.string() + " cannot be made a folder" +
                     (error ? ": " + error.message() : ""));
-    for (const auto& entry : fs::directory_iterator(output_dir)) {
-        const std::string name = entry.path().filename().string();
-        if (!is_result(name)) continue;
+    lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock_ >= 0 && ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        ::close(lock_);
+        throw Error("train.output_dir: another garam is training into " + path_.string() +
+                    ": wait for it, or name another folder");
+    }
+}
+
+RunFolder::~RunFolder() {
+    std::error_code ignored;
+    if (made_ && fs::is_empty(path_, ignored)) fs::remove(path_, ignored);
+    if (lock_ >= 0) ::close(lock_);
+}
+
+std::vector<fs::path> RunFolder::results() const {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::directory_iterator(path_))
+        if (is_result(entry.path().filename().string())) found.push_back(entry.path());
+    return found;
+}
+
+void RunFolder::check_free(bool overwrite, const std::vector<fs::path>& inputs) const {
+    for (const fs::path& result : results()) {
         if (!overwrite)
-            throw Error("train.output_dir: " + output_dir.string() +
-                        " holds the results of an earlier run (" + name +
+            throw Error("train.output_dir: " + path_.string() +
+                        " holds the results of an earlier run (" + result.filename().string() +
                         "): go on with it (train.resume_from_checkpoint=true), name another "
                         "folder, or replace it (train.overwrite_output_dir=true)");
-        fs::remove_all(entry.path(), error);
-        if (error) throw Error(entry.path().string() + " cannot be removed: " + error.message());
+        for (const fs::path& input : inputs)
+            if (lies_in(input, result))
+                throw Error("train.overwrite_output_dir would remove " + input.string() +
+                            ", which this run reads: name another train.output_dir");
+    }
+}
+
+void RunFolder::clear() const {
+    for (const fs::path& result : results()) {
+        std::error_code error;
+        fs::remove_all(result, error);
+        if (error) throw Error(result.string() + " cannot be removed: " + error.message());
     }
 }
 
@@ -47,8 +94,8 @@ void write_result(const PreparedJob& job, Decoder& model, const fs::path& folder
         write_peft_adapter(folder, *model.lora(), tensors);
     } else {
         for (const Parameter& parameter : model.parameters())
-            tensors.emplace_back(parameter.name, parameter.copies.empty() ? parameter.master
-                                                                          : parameter.copies[0]);
+            tensors.emplace_back(parameter.name,
+                                 parameter.copies.empty() ? parameter.master : parameter.copies[0]);
         write_model_folder(folder, job.files, model.compute_dtype(), tensors);
     }
     job.tokenizer->save(folder);

@@ -8,15 +8,36 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
 
 #include "garam/models/decoder.h"
 #include "garam/train/prepared_job.h"
 
 namespace garam {
 
-// Makes output_dir ready for a new run. Throws Error when it holds the results of an earlier one and
-// train.overwrite_output_dir is not set; with it, those are removed (nothing else in the folder is).
-void begin_run_folder(const std::filesystem::path& output_dir, bool overwrite);
+// output_dir in the hands of one process: it is made, and locked against a second run, for as long as
+// this lives (file systems that cannot lock a folder go without). A folder that is still empty at the
+// end is removed if it was made here. Throws Error when it cannot be made, or another run has it.
+class RunFolder {
+  public:
+    explicit RunFolder(const std::filesystem::path& output_dir);
+    ~RunFolder();
+    RunFolder(const RunFolder&) = delete;
+    RunFolder& operator=(const RunFolder&) = delete;
+
+    // Throws Error when the results of an earlier run lie here and train.overwrite_output_dir is not
+    // set, or when one of `inputs` (files and folders that this run reads) is among them.
+    void check_free(bool overwrite, const std::vector<std::filesystem::path>& inputs) const;
+    // Removes the results of an earlier run, and nothing else.
+    void clear() const;
+
+  private:
+    std::vector<std::filesystem::path> results() const;
+
+    std::filesystem::path path_;
+    bool made_ = false;
+    int lock_ = -1;
+};
 
 // "adapter" or "model".
 std::string result_name(const PreparedJob& job);

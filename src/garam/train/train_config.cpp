@@ -79,7 +79,9 @@ void describe_optimizer(TrainConfig& c, ConfigTable& table) {
               between(0, 1e3));
     table.add("train.adam_beta1", &c.adam_beta1, "AdamW's beta1.", from_to_below(0, 1));
     table.add("train.adam_beta2", &c.adam_beta2, "AdamW's beta2.", from_to_below(0, 1));
-    table.add("train.adam_epsilon", &c.adam_epsilon, "AdamW's epsilon.", between(0, 1));
+    // Of 0 the first step would make NaN: B is zero, so A's gradient is, and 0 / (sqrt(0) + 0).
+    table.add("train.adam_epsilon", &c.adam_epsilon, "AdamW's epsilon.",
+              Range{.low = 0, .high = 1, .low_open = true});
     table.add("train.max_grad_norm", &c.max_grad_norm,
               "Gradients are scaled down to this norm when theirs is larger; 0: never.",
               at_least(0));

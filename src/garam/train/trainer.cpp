@@ -83,12 +83,12 @@ class Trainer {
         if (last_saved_ != state_.global_step) save();
         EndReport end = summary(reason);
         if (reason == "interrupted") {
-            end.outputs.emplace_back("checkpoint",
-                                     (output_dir_ / checkpoint_name()).string());
+            end.outputs.emplace_back("checkpoint", (output_dir_ / checkpoint_name()).string());
         } else {
             finish(end);
         }
-        for (TrainObserver* observer : observers_) observer->on_end(end);
+        for (TrainObserver* observer : observers_)
+            observer->on_end(end);
         return end;
     }
 
@@ -105,14 +105,16 @@ class Trainer {
             train_.per_device_train_batch_size * train_.gradient_accumulation_steps;
         report.trained_parameters = engine_.model().trainable_elements();
         report.total_parameters = engine_.model().total_elements();
-        if (engine_.model().lora() != nullptr)
-            report.total_parameters += report.trained_parameters;
-        for (TrainObserver* observer : observers_) observer->on_start(report);
-        for (const std::string& note : job_.notes) message(note);
+        if (engine_.model().lora() != nullptr) report.total_parameters += report.trained_parameters;
+        for (TrainObserver* observer : observers_)
+            observer->on_start(report);
+        for (const std::string& note : job_.notes)
+            message(note);
     }
 
     void message(const std::string& text) {
-        for (TrainObserver* observer : observers_) observer->on_message(text);
+        for (TrainObserver* observer : observers_)
+            observer->on_message(text);
     }
 
     void one_step(PrefetchingLoader& loader) {
@@ -122,7 +124,8 @@ class Trainer {
         const double rate = learning_rate(schedule_, state_.global_step);
         const auto result = engine_.step(batches, state_.global_step, rate);
         std::int64_t tokens = 0;
-        for (const TokenBatch& batch : batches) tokens += batch.tokens();
+        for (const TokenBatch& batch : batches)
+            tokens += batch.tokens();
         const double seconds = seconds_since(begin);
 
         state_.epoch = job_.loader->epoch_at(state_.global_step);
@@ -141,7 +144,8 @@ class Trainer {
         tokens_since_log_ += tokens;
 
         const ProgressReport progress{state_.global_step, job_.max_steps, seconds_since(start_)};
-        for (TrainObserver* observer : observers_) observer->on_progress(progress);
+        for (TrainObserver* observer : observers_)
+            observer->on_progress(progress);
         const bool last = state_.global_step == job_.max_steps;
         if (last || due(train_.logging_steps)) log(result.grad_norm, rate);
         if (!job_.evaluation.empty() && (last || due(train_.resolved_eval_steps()))) evaluate();
@@ -164,7 +168,8 @@ class Trainer {
         report.tokens_per_second = static_cast<double>(tokens_since_log_) / unlogged_seconds_;
         report.peak_memory_bytes = device_->memory().peak;
         report.seconds = seconds_since(start_);
-        for (TrainObserver* observer : observers_) observer->on_step(report);
+        for (TrainObserver* observer : observers_)
+            observer->on_step(report);
         state_.unlogged_steps = 0;
         state_.unlogged_loss_sum = 0;
         state_.unlogged_target_tokens = 0;
@@ -187,7 +192,8 @@ class Trainer {
         if (!std::isfinite(report.eval_loss))
             throw Error("evaluation after step " + std::to_string(state_.global_step) +
                         " gave a loss that is not finite; the checkpoints before it stay");
-        for (TrainObserver* observer : observers_) observer->on_evaluation(report);
+        for (TrainObserver* observer : observers_)
+            observer->on_evaluation(report);
         if (report.is_best) {
             state_.best_metric = report.eval_loss;
             state_.best_model_checkpoint = checkpoint_name();
@@ -236,7 +242,8 @@ class Trainer {
         last_saved_ = state_.global_step;
         rotate_checkpoints(output_dir_, train_.save_total_limit.value_or(0),
                            train_.load_best_model_at_end ? state_.best_model_checkpoint : "");
-        for (TrainObserver* observer : observers_) observer->on_checkpoint(path);
+        for (TrainObserver* observer : observers_)
+            observer->on_checkpoint(path);
         save_seconds_ += seconds_since(begin);
     }
 
@@ -323,7 +330,8 @@ fs::path checkpoint_to_resume(const TrainConfig& train, std::vector<std::string>
     if (wanted == "false") return {};
     if (wanted != "true") return wanted;
     const LastCheckpoint last = find_last_checkpoint(train.output_dir);
-    for (const std::string& reason : last.passed_over) notes.push_back("warning: " + reason);
+    for (const std::string& reason : last.passed_over)
+        notes.push_back("warning: " + reason);
     if (!last.folder)
         throw Error("train.resume_from_checkpoint: " + train.output_dir +
                     " holds no complete checkpoint; start anew with "
@@ -338,12 +346,19 @@ EndReport train(const JobConfig& config, const std::string& config_yaml,
     const auto job = prepare(config);
     const fs::path output_dir = config.train.output_dir;
     const fs::path checkpoint = checkpoint_to_resume(config.train, job->notes);
-    if (checkpoint.empty()) begin_run_folder(output_dir, config.train.overwrite_output_dir);
+    const RunFolder folder(output_dir);
+    if (checkpoint.empty())
+        folder.check_free(
+            config.train.overwrite_output_dir,
+            {config.model, config.adapter, config.data.train, config.data.validation});
     Trainer trainer(*job, job->plan(), observers);
-    if (!checkpoint.empty()) {
+    // Only now that all inputs are known to be good may what an earlier run left go.
+    if (checkpoint.empty()) {
+        folder.clear();
+    } else {
         trainer.resume(checkpoint);
-        fs::create_directories(output_dir);
     }
+    remove_checkpoint_leftovers(output_dir);
     write_file_atomically(output_dir / "config.yaml", config_yaml);
     MetricsLog metrics(output_dir / "metrics.jsonl", trainer.steps_done());
     trainer.add_observer(&metrics);

@@ -149,6 +149,30 @@ TrainerState state_from(const Json& json, const std::string& source) {
     return state;
 }
 
+// Config fingerprints are objects of settings. One of another shape, as of an older garam, adds none.
+void add_differing_settings(const std::string& now, const std::string& stored,
+                            std::vector<std::string>& found) {
+    Json ours;
+    Json theirs;
+    try {
+        ours = Json::parse(now, "settings");
+        theirs = Json::parse(stored, "settings");
+    } catch (const Error&) {
+        return;
+    }
+    if (!ours.is_object() || !theirs.is_object()) return;
+    for (const auto& [key, value] : ours.object()) {
+        const Json* other = theirs.find(key);
+        if (other != nullptr && other->dump() == value.dump()) continue;
+        if (key == "model") {
+            found.emplace_back("model is another one than the checkpoint's");
+        } else {
+            found.push_back(fmt::format("{} is {}, the checkpoint has {}", key, value.dump(),
+                                        other == nullptr ? "none" : other->dump()));
+        }
+    }
+}
+
 }  // namespace
 
 std::vector<std::string> differences(const RunIdentity& now, const RunIdentity& stored) {
@@ -166,9 +190,14 @@ std::vector<std::string> differences(const RunIdentity& now, const RunIdentity& 
     compare("train.packing", now.packing, stored.packing);
     if (now.data_fingerprint != stored.data_fingerprint)
         found.push_back("the training data (data.train, tokenizer or template) is another one");
-    if (now.config_fingerprint != stored.config_fingerprint)
-        found.push_back(
-            "a setting that changes the result (model, lora., optimiser or schedule) differs");
+    if (now.config_fingerprint != stored.config_fingerprint) {
+        const std::size_t before = found.size();
+        add_differing_settings(now.config_fingerprint, stored.config_fingerprint, found);
+        if (found.size() == before)
+            found.push_back(
+                "a setting that changes the result (model, lora., optimiser or "
+                "schedule) differs");
+    }
     return found;
 }
 
