@@ -180,6 +180,16 @@ TEST_F(ReadSamples, LabelledRowsNeedAnInstruction) {
     EXPECT_ERROR(read(R"({"text": 5, "label": "ham"})"), "rows.jsonl:1: text must be a string");
 }
 
+// A mistyped data.label_column must not become a model trained on the bare texts.
+TEST_F(ReadSamples, AnInstructionNeedsLabels) {
+    config_.instruction = "Spam?";
+    config_.label_column = "lable";
+    EXPECT_ERROR(read(R"({"text": "hi", "label": "ham"})"), "rows.jsonl:1", "\"lable\"",
+                 "data.label_column", "\"text\", \"label\"");
+    config_.label_column = "";
+    EXPECT_EQ(decoded(read_one(R"({"text": "hi"})").ids), "hi<eos>");
+}
+
 TEST_F(ReadSamples, ShapesMayBeMixed) {
     const SampleSet set = read(
         "{\"text\": \"ab\"}\n{\"prompt\": \"ab\", \"completion\": \"cd\"}\r\n\n{\"text\": \"ef\"}");

@@ -142,6 +142,11 @@ EncodedRow RowEncoder::encode(const Json& row, const std::string& where) const {
         return encode_labelled(item.text, item.label, where);
     }
     if (const Json* plain = row.find(config_.text_column)) {
+        // Else a label under another name would be a model trained on the texts, without a word.
+        if (!config_.instruction.empty() && !config_.label_column.empty())
+            throw Error(where + ": data.instruction is set, but the row has no \"" +
+                        config_.label_column + "\" (data.label_column), only " + listed_keys(row) +
+                        "; data.instruction=\"\" trains on plain text");
         const std::string& text = text_of(*plain, config_.text_column, where);
         return finish(encode_text(text), text, where);
     }
