@@ -90,7 +90,7 @@ class BpeModel::Cache {
         out.insert(out.end(), found->second.begin(), found->second.end());
         return true;
     }
-    void put(std::string_view piece, std::vector<Token> tokens) {
+    void put(std::string_view piece, std::vector<Token>&& tokens) {
         const std::unique_lock lock(mutex_);
         if (pieces_.size() < kMaxPieces) pieces_.try_emplace(std::string(piece), std::move(tokens));
     }

@@ -11,6 +11,16 @@
 namespace garam {
 namespace {
 
+using tokenizer_json::added_token;
+using tokenizer_json::byte_level;
+using tokenizer_json::digits_then_byte_level;
+using tokenizer_json::document;
+using tokenizer_json::kLlama3Pattern;
+using tokenizer_json::kQwen2Pattern;
+using tokenizer_json::sequence;
+using tokenizer_json::split;
+using tokenizer_json::template_processing;
+
 // tokenizer.ggml.token_type
 enum class TokenType : std::int64_t { normal = 1, unknown, control, user_defined, unused, byte };
 
@@ -57,7 +67,6 @@ struct Pipeline {
 };
 
 Pipeline byte_level_pipeline(const Keys& keys) {
-    using namespace tokenizer_json;
     const std::string pre = keys.text("pre", "default");
     Pipeline made;
     if (pre == "smollm" || pre == "exaone") {
@@ -96,7 +105,7 @@ Pipeline sentencepiece_pipeline(bool add_space_prefix) {
         steps.push_back(Json::Object{{"type", "Prepend"}, {"prepend", kSpaceMark}});
     steps.push_back(Json::Object{
         {"type", "Replace"}, {"pattern", Json::Object{{"String", " "}}}, {"content", kSpaceMark}});
-    made.normalizer = tokenizer_json::sequence("normalizers", std::move(steps));
+    made.normalizer = sequence("normalizers", std::move(steps));
     made.add_bos = true;
     return made;
 }
@@ -109,7 +118,7 @@ Json sentencepiece_decoder(bool add_space_prefix) {
     if (add_space_prefix)
         steps.push_back(
             Json::Object{{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
-    return tokenizer_json::sequence("decoders", std::move(steps));
+    return sequence("decoders", std::move(steps));
 }
 
 // Merges that join pieces in the order of the joined token's score, as SentencePiece does.
@@ -159,7 +168,6 @@ Json::Array merges_from_scores(const std::vector<std::string>& tokens,
 }  // namespace
 
 TokenizerFiles read_gguf_tokenizer(const GgufFile& file) {
-    using namespace tokenizer_json;
     const Keys keys{file};
     TokenizerFiles files;
     files.source = file.path().string();

@@ -59,7 +59,10 @@ bool has_digit(const Json::Array& merges) {
 // The tokenizer.json that vocab.json and merges.txt stand for, given the tokenizer's class.
 Json from_vocabulary_and_merges(const fs::path& folder, const std::string& tokenizer_class,
                                 const std::string& model_type, bool add_prefix_space) {
-    using namespace tokenizer_json;
+    using tokenizer_json::byte_level;
+    using tokenizer_json::kQwen2Pattern;
+    using tokenizer_json::sequence;
+    using tokenizer_json::split;
     constexpr std::size_t kLearntVocabulary = 1000;
     Json vocabulary = Json::parse_file(folder / "vocab.json");
     vocabulary.object((folder / "vocab.json").string());
@@ -77,8 +80,8 @@ Json from_vocabulary_and_merges(const fs::path& folder, const std::string& token
         // A learnt vocabulary without one digit in its merges (EXAONE's, SmolLM's) was learnt on text
         // whose digits had been split off, and is used so; the class name does not say it.
         const bool splits_digits = merges.size() >= kLearntVocabulary && !has_digit(merges);
-        pre_tokenizer =
-            splits_digits ? digits_then_byte_level() : byte_level(add_prefix_space, true);
+        pre_tokenizer = splits_digits ? tokenizer_json::digits_then_byte_level()
+                                      : byte_level(add_prefix_space, true);
     } else {
         throw Error(
             folder.string() + ": tokenizer class " + tokenizer_class +
@@ -95,8 +98,9 @@ Json from_vocabulary_and_merges(const fs::path& folder, const std::string& token
                               {"ignore_merges", false},
                               {"vocab", std::move(vocabulary)},
                               {"merges", std::move(merges)}};
-    return document({}, std::move(normalizer), std::move(pre_tokenizer), byte_level(true, true),
-                    byte_level(true, true), std::move(model));
+    return tokenizer_json::document({}, std::move(normalizer), std::move(pre_tokenizer),
+                                    byte_level(true, true), byte_level(true, true),
+                                    std::move(model));
 }
 
 // A token's name: a string or {"content": ...}; empty when absent or null.

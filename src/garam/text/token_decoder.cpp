@@ -168,7 +168,7 @@ void TokenDecoder::apply(const Step& step, std::vector<std::string>& tokens) {
             std::string all;
             for (const std::string& token : tokens)
                 all += token;
-            tokens.assign(1, std::move(all));
+            tokens = {std::move(all)};
             break;
         }
         case Kind::strip:
