@@ -145,7 +145,7 @@ TEST(ConfigCommand, ChecksThatAFilesKeysGoTogether) {
     EXPECT_EQ(result.status, 2);
     EXPECT_EQ(
         result.err,
-        "garam: error: train.eval_steps needs data.validation: name a file, or remove the key\n");
+        "garam: error: train.eval_steps needs data.validation: name a file, or set it to null\n");
 }
 
 TEST(ConfigCommand, RefusesWhatIsNoConfigFile) {

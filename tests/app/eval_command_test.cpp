@@ -95,6 +95,16 @@ TEST_F(EvalTest, PerplexityOfText) {
     EXPECT_NEAR(json.at("loss").number(), std::log(260.0), 1.5);
 }
 
+TEST_F(EvalTest, LabelsCannotSteerTheTerminal) {
+    dir_.write("rows.jsonl",
+               "{\"text\": \"a\", \"label\": \"\\u001b[31mred\"}\n"
+               "{\"text\": \"b\", \"label\": \"plain\"}\n");
+    const RunResult result = eval({"spam.yaml", "--show", "2"});
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out.find('\x1b'), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("?[31mred"), std::string::npos) << result.out;
+}
+
 TEST_F(EvalTest, PerplexityOfLabelledRowsIsAskedFor) {
     const RunResult result = eval({"spam.yaml", "--perplexity", "--json"});
     ASSERT_EQ(result.status, 0) << result.err;

@@ -50,6 +50,17 @@ TEST(MergeCommand, TheFolderSpeaksAsBaseAndAdapterDo) {
               std::filesystem::perms::none);
 }
 
+TEST(MergeCommand, AFileSizeLimitIsToldAndLeavesNothingBehind) {
+    GARAM_REQUIRE_DATA(kAdapter);
+    const TempDir dir;
+    const RunResult result = testing::run_shell(
+        "ulimit -f 100; $GARAM merge '" + path_of(kBase) + "' '" + path_of(kAdapter) + "' merged",
+        dir.path().string());
+    EXPECT_EQ(result.status, 2);
+    EXPECT_NE(result.err.find("File too large"), std::string::npos) << result.err;
+    EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
 TEST(MergeCommand, MistakesLeaveNothingBehind) {
     GARAM_REQUIRE_DATA(kAdapter);
     const TempDir dir;

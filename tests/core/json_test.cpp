@@ -49,6 +49,18 @@ TEST(Json, ErrorsNameSourceAndPosition) {
     EXPECT_THROW(Json::parse_file("/nonexistent/file.json"), Error);
 }
 
+TEST(Json, OnlyRegularFilesAreRead) {
+    for (const char* path : {"/", "/dev/zero"}) {  // the second has no end
+        try {
+            Json::parse_file(path);
+            FAIL() << path;
+        } catch (const Error& error) {
+            EXPECT_EQ(std::string(error.what()), std::string(path) + ": is no regular file");
+        }
+    }
+    EXPECT_THROW(Json::parse_file("/no/such/file"), Error);
+}
+
 TEST(Json, MissingAndWrongKindsAreErrors) {
     const Json j = Json::parse(R"({"a": "text"})", "t");
     EXPECT_EQ(j.find("b"), nullptr);

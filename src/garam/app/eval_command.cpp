@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "garam/app/command.h"
+#include "garam/app/command_line.h"
 #include "garam/app/load_job.h"
 #include "garam/app/session_arguments.h"
 #include "garam/app/standard_output.h"
@@ -180,7 +181,10 @@ Examples:
 
     static void print_labels(const Confusion& confusion, const std::vector<Classified>& shown,
                              double seconds) {
-        const std::vector<std::string>& labels = confusion.labels();
+        // Labels are data: what they hold must not steer the terminal.
+        std::vector<std::string> labels;
+        for (const std::string& label : confusion.labels())
+            labels.push_back(one_line(label));
         const auto count = static_cast<std::int64_t>(labels.size());
         for (const Classified& one : shown) {
             const std::string& truth = labels[static_cast<std::size_t>(one.row->label)];

@@ -1,10 +1,13 @@
 #include "garam/core/json.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <system_error>
 
 #include "garam/core/error.h"
 
@@ -84,7 +87,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     static Json::Object deduplicate(Json::Object members) {
         // Large objects (vocabularies) are the rule here, so look for repeats by sorting.
         std::vector<std::size_t> order(members.size());
-        for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+        for (std::size_t i = 0; i < order.size(); ++i)
+            order[i] = i;
         std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
             const int compared = members[a].first.compare(members[b].first);
             return compared != 0 ? compared < 0 : a < b;
@@ -170,8 +174,12 @@ Json Json::parse(std::string_view text, const std::string& source) {
 }
 
 Json Json::parse_file(const std::filesystem::path& path) {
+    // A folder, or a pipe or device, which might never end.
+    std::error_code ignored;
+    if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+        throw Error(path.string() + ": is no regular file");
     std::ifstream file(path, std::ios::binary);
-    if (!file) throw Error(path.string() + ": cannot be opened");
+    if (!file) throw Error(path.string() + ": cannot be opened: " + std::strerror(errno));
     std::ostringstream content;
     content << file.rdbuf();
     if (file.bad()) throw Error(path.string() + ": cannot be read");

@@ -36,8 +36,11 @@ constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
 bool is_there(const fs::path& path) {
-    std::error_code ignored;
-    return fs::exists(path, ignored);
+    std::error_code error;
+    const bool there = fs::exists(path, error);
+    if (error == std::errc::permission_denied)
+        throw Error(path.string() + ": cannot be read: " + error.message());
+    return there;
 }
 
 bool holds_file_ending(const fs::path& folder, std::string_view ending) {

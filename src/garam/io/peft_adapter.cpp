@@ -71,7 +71,8 @@ class ConfigReader {
         LoraSettings settings;
         settings.r = need("r").integer(at("r"));
         if (settings.r < 1 || settings.r > kLargestRank)
-            throw Error(at("r") + " is " + std::to_string(settings.r) + "; it must be at least 1");
+            throw Error(at("r") + " is " + std::to_string(settings.r) + "; it must be in [1, " +
+                        std::to_string(kLargestRank) + "]");
         settings.lora_alpha = number("lora_alpha", settings.lora_alpha);
         settings.lora_dropout = number("lora_dropout", settings.lora_dropout);
         if (settings.lora_dropout < 0 || settings.lora_dropout >= 1)

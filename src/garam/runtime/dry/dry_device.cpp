@@ -22,7 +22,7 @@ class DryDevice final : public Device {
         if (pointer == MAP_FAILED)
             throw Error("plan: " + std::to_string(bytes >> 30) +
                         " GiB is more address space than this machine gives (" +
-                        std::strerror(errno) + ")");
+                        std::strerror(errno) + "); a limit set by ulimit -v must go");
         return pointer;
     }
     void give_back(void* pointer, std::int64_t bytes) noexcept override {
