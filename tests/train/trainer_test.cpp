@@ -239,6 +239,20 @@ TEST(Trainer, ResultsOfAnEarlierRunAreNotLost) {
     EXPECT_NE(adapter_bytes(job.output() / "adapter"), before);
 }
 
+TEST(Trainer, SamplesBeyondTheModelsContextAreWarnedOf) {
+    TinyJob job;
+    testing::TinyModel model;
+    model.max_positions = 45;  // the longest row has 40 bytes and an end
+    write_tiny_model(job.dir() / "model", model);
+    EXPECT_EQ(prepare(job.config)->notes.size(), 2u);  // the two files
+    model.max_positions = 40;
+    write_tiny_model(job.dir() / "model", model);
+    const auto prepared = prepare(job.config);
+    ASSERT_EQ(prepared->notes.size(), 3u);
+    EXPECT_NE(prepared->notes[2].find("longest sample has 41 tokens"), std::string::npos)
+        << prepared->notes[2];
+}
+
 TEST(Trainer, AFolderIsOneRunsAtATime) {
     TinyJob job;
     job.config.train.max_steps = 1;

@@ -148,6 +148,18 @@ std::int64_t steps_of(const TrainConfig& train, const Loader& loader) {
     return static_cast<std::int64_t>(steps);
 }
 
+// Positions beyond those that the model has seen compute, but seldom to any sense.
+void warn_of_long_samples(PreparedJob& job) {
+    const std::int64_t longest =
+        std::max(job.training_bounds.longest, job.evaluation_bounds.longest);
+    const std::int64_t positions =
+        DecoderConfig::from_json(job.files.config(), job.files.path().string()).max_positions;
+    if (longest <= positions) return;
+    job.notes.push_back("warning: the longest sample has " + std::to_string(longest) +
+                        " tokens, but the model was made for " + std::to_string(positions) +
+                        " (max_position_embeddings): lower train.max_length");
+}
+
 // What the adapter says it is trained on against what it is now trained on.
 void choose_adapter(PreparedJob& job) {
     JobConfig& config = job.config;
@@ -199,6 +211,7 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
     job->profile = detect_cpu_profile();
     const TrainConfig& train = job->config.train;
     read_data(*job);
+    warn_of_long_samples(*job);
     choose_adapter(*job);
     job->max_steps = steps_of(train, *job->loader);
 
