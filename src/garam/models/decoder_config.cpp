@@ -127,14 +127,19 @@ DecoderConfig DecoderConfig::from_json(const Json& json, const std::string& sour
     config.hidden_size = reader.size("hidden_size");
     config.intermediate_size = reader.size("intermediate_size");
     config.num_layers = reader.size("num_hidden_layers");
+    // The layers are listed before their tensors are looked for.
+    constexpr std::int64_t kMostLayers = 1 << 16;
+    if (config.num_layers > kMostLayers)
+        throw Error(reader.name("num_hidden_layers") + " is " + std::to_string(config.num_layers) +
+                    ", more than " + std::to_string(kMostLayers));
     config.num_heads = reader.size("num_attention_heads");
     config.num_kv_heads = reader.size("num_key_value_heads", config.num_heads);
     if (reader.find("head_dim") == nullptr && config.hidden_size % config.num_heads != 0)
         throw Error(reader.name("hidden_size") + " " + std::to_string(config.hidden_size) +
                     " is no multiple of num_attention_heads " + std::to_string(config.num_heads) +
                     ", and head_dim is not given");
-    config.head_dim = reader.size("head_dim", std::max<std::int64_t>(
-                                                  config.hidden_size / config.num_heads, 1));
+    config.head_dim =
+        reader.size("head_dim", std::max<std::int64_t>(config.hidden_size / config.num_heads, 1));
     if (config.head_dim % 2 != 0 || config.head_dim > 1024)
         throw Error(reader.name("head_dim") + " is " + std::to_string(config.head_dim) +
                     ", not an even number up to 1024");
@@ -143,7 +148,8 @@ DecoderConfig DecoderConfig::from_json(const Json& json, const std::string& sour
                     " is no multiple of num_key_value_heads " +
                     std::to_string(config.num_kv_heads));
     config.max_positions = reader.size("max_position_embeddings", 2048);
-    config.rms_norm_eps = positive(reader.number("rms_norm_eps", 1e-6), reader.name("rms_norm_eps"));
+    config.rms_norm_eps =
+        positive(reader.number("rms_norm_eps", 1e-6), reader.name("rms_norm_eps"));
     if (reader.find("tie_word_embeddings") != nullptr)
         config.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
     config.attention_bias = reader.boolean("attention_bias", false);
@@ -161,7 +167,8 @@ DecoderConfig DecoderConfig::from_json(const Json& json, const std::string& sour
             config.eos_ids.push_back(static_cast<std::int32_t>(value));
         };
         if (eos->is_array()) {
-            for (const Json& id : eos->array()) add(id);
+            for (const Json& id : eos->array())
+                add(id);
         } else {
             add(*eos);
         }
