@@ -222,14 +222,17 @@ void add_memory_bound(DType dtype) {
         b.time(state, [&](Stream& s) { rotary(s, x, kHeadDim, c, sn, p, false); });
     });
     for (const bool gradient : {false, true})
-        add_benchmark(
-            gradient ? "cross_entropy/gradient" : "cross_entropy", dtype,
-            [gradient](auto& state, Bench& b, DType t) {
-                const Tensor x = b.floats(t, 256, kVocab), losses = b.floats(DType::f32, 1, 256);
-                const Tensor targets = b.integers<std::int32_t>(
-                    256, [](std::int64_t i) { return static_cast<std::int32_t>(i * 100); });
-                b.time(state, [&](Stream& s) { cross_entropy(s, x, targets, losses, gradient ? x : Tensor()); });
-            });
+        add_benchmark(gradient ? "cross_entropy/gradient" : "cross_entropy", dtype,
+                      [gradient](auto& state, Bench& b, DType t) {
+                          const Tensor x = b.floats(t, 256, kVocab),
+                                       losses = b.floats(DType::f32, 1, 256);
+                          const Tensor targets = b.integers<std::int32_t>(256, [](std::int64_t i) {
+                              return static_cast<std::int32_t>(i * 100);
+                          });
+                          b.time(state, [&](Stream& s) {
+                              cross_entropy(s, x, targets, losses, gradient ? x : Tensor());
+                          });
+                      });
     add_benchmark("dropout", dtype, [](auto& state, Bench& b, DType t) {
         const Tensor x = b.floats(t, 8 * kTokens, kHidden), y = b.floats(t, 8 * kTokens, kHidden);
         DropoutKey key{1, 2, 3, {}, {}};

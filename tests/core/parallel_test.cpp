@@ -18,9 +18,11 @@ TEST(Parallel, CoversEveryIndexOnce) {
             std::vector<std::atomic<int>> seen(static_cast<std::size_t>(count));
             parallel_for(count, grain, [&](std::int64_t begin, std::int64_t end) {
                 EXPECT_EQ(begin % grain, 0);
-                for (std::int64_t i = begin; i < end; ++i) ++seen[static_cast<std::size_t>(i)];
+                for (std::int64_t i = begin; i < end; ++i)
+                    ++seen[static_cast<std::size_t>(i)];
             });
-            for (const auto& times : seen) EXPECT_EQ(times, 1);
+            for (const auto& times : seen)
+                EXPECT_EQ(times, 1);
         }
     }
 }
@@ -37,7 +39,8 @@ TEST(Parallel, NestedAndConcurrentCallsComplete) {
     std::atomic<std::int64_t> sum = 0;
     const auto work = [&] {
         parallel_for(50, 1, [&](std::int64_t begin, std::int64_t) {
-            parallel_for(10, 1, [&](std::int64_t inner, std::int64_t) { sum += begin * 10 + inner; });
+            parallel_for(10, 1,
+                         [&](std::int64_t inner, std::int64_t) { sum += begin * 10 + inner; });
         });
     };
     for (int round = 0; round < 200; ++round) {

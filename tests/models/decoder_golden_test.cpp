@@ -32,9 +32,9 @@ void expect_logits(DecoderHarness& run, const GoldenFile& golden, const std::str
     std::size_t row = 0;
     for (const std::int64_t place : golden.places()) {
         for (std::int64_t v = 0; v < vocab; ++v) {
-            const float difference = got[row * static_cast<std::size_t>(vocab) +
-                                         static_cast<std::size_t>(v)] -
-                                     want.values[static_cast<std::size_t>(place * vocab + v)];
+            const float difference =
+                got[row * static_cast<std::size_t>(vocab) + static_cast<std::size_t>(v)] -
+                want.values[static_cast<std::size_t>(place * vocab + v)];
             worst = std::max(worst, std::fabs(static_cast<double>(difference)));
         }
         ++row;
@@ -60,8 +60,8 @@ void expect_gradients(DecoderHarness& run, const GoldenFile& golden, const std::
         ASSERT_EQ(want.shape, parameter.gradient.shape()) << parameter.name;
         std::vector<float> mean(want.values.size());
         for (std::size_t i = 0; i < mean.size(); ++i) {
-            mean[i] = static_cast<float>(
-                static_cast<double>(parameter.gradient.data<float>()[i]) / targets);
+            mean[i] = static_cast<float>(static_cast<double>(parameter.gradient.data<float>()[i]) /
+                                         targets);
             norm += static_cast<double>(mean[i]) * static_cast<double>(mean[i]);
             if (want.values[i] == 0) {
                 EXPECT_EQ(mean[i], 0) << parameter.name << " element " << i;
@@ -79,12 +79,12 @@ void expect_gradients(DecoderHarness& run, const GoldenFile& golden, const std::
 }
 
 // Opens a model, or skips the test by name where its kind is not supported.
-#define GARAM_TRY_OR_SKIP(statement)                          \
-    try {                                                     \
-        statement;                                            \
-    } catch (const Error& e) {                                \
+#define GARAM_TRY_OR_SKIP(statement)                                                 \
+    try {                                                                            \
+        statement;                                                                   \
+    } catch (const Error& e) {                                                       \
         if (std::string(e.what()).find("not supported") == std::string::npos) throw; \
-        GTEST_SKIP() << GetParam() << ": " << e.what();       \
+        GTEST_SKIP() << GetParam() << ": " << e.what();                              \
     }
 
 std::vector<std::string> peft_cases() {
@@ -133,10 +133,10 @@ TEST_P(PeftGolden, LogitsLossAndEveryGradient) {
 
 class FamilyGolden : public ::testing::TestWithParam<std::string> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FamilyGolden);
-INSTANTIATE_TEST_SUITE_P(
-    Folders, FamilyGolden,
-    ::testing::ValuesIn(testing::folders_in(testing::data_dir() / "golden" / "families")),
-    test_name);
+INSTANTIATE_TEST_SUITE_P(Folders, FamilyGolden,
+                         ::testing::ValuesIn(testing::folders_in(testing::data_dir() / "golden" /
+                                                                 "families")),
+                         test_name);
 
 TEST_P(FamilyGolden, AllWeights) {
     const auto folder = testing::data_dir() / "golden" / "families" / GetParam();

@@ -41,7 +41,8 @@ struct DecoderHarness {
     // Logits of every token of a batch.
     std::vector<float> logits(const TokenBatch& batch) {
         std::vector<std::int32_t> rows(static_cast<std::size_t>(batch.tokens()));
-        for (std::size_t t = 0; t < rows.size(); ++t) rows[t] = static_cast<std::int32_t>(t);
+        for (std::size_t t = 0; t < rows.size(); ++t)
+            rows[t] = static_cast<std::int32_t>(t);
         std::vector<float> result;
         model.logits(stream, batch, rows, result);
         return result;

@@ -70,10 +70,8 @@ class DecoderInvariance : public ::testing::TestWithParam<DType> {
         options.trained = trained;
         options.seed = 3;
         if (trained == Decoder::Trained::adapter)
-            options.lora = LoraSettings{.r = 4,
-                                        .lora_alpha = 8,
-                                        .lora_dropout = dropout,
-                                        .target_modules = {"all-linear"}};
+            options.lora = LoraSettings{
+                .r = 4, .lora_alpha = 8, .lora_dropout = dropout, .target_modules = {"all-linear"}};
         auto run = std::make_unique<DecoderHarness>(*files_, options);
         // B away from zero, so that every gradient is.
         for (std::size_t p = 0; p < run->model.parameters().size(); ++p) {
@@ -121,9 +119,11 @@ TEST_P(DecoderInvariance, RowsWithoutTargetsAddNothing) {
     const float loss = run->gradients(batches);
     const std::vector<float> plain = run->all_gradients();
     std::vector<Row> more = rows_;
-    for (Row& row : more) row.labels.assign(row.labels.size(), kIgnore);
+    for (Row& row : more)
+        row.labels.assign(row.labels.size(), kIgnore);
     auto with_silent = batches;
-    for (TokenBatch& silent : cut(more, {3, 4})) with_silent.push_back(silent);
+    for (TokenBatch& silent : cut(more, {3, 4}))
+        with_silent.push_back(silent);
     EXPECT_EQ(run->gradients(with_silent), loss);
     EXPECT_EQ(run->all_gradients(), plain);
 }
@@ -137,9 +137,9 @@ TEST_P(DecoderInvariance, PackedSamplesDoNotSeeEachOther) {
         TokenBatch alone;
         alone.append(rows_[r].ids, rows_[r].labels, static_cast<std::int64_t>(r));
         const std::vector<float> got = run->logits(alone);
-        const std::vector<float> want(packed.begin() + static_cast<std::ptrdiff_t>(offset),
-                                      packed.begin() +
-                                          static_cast<std::ptrdiff_t>(offset + got.size()));
+        const std::vector<float> want(
+            packed.begin() + static_cast<std::ptrdiff_t>(offset),
+            packed.begin() + static_cast<std::ptrdiff_t>(offset + got.size()));
         EXPECT_LE(testing::relative_error(got.data(), want), tolerance()) << r;
         offset += got.size();
     }

@@ -27,7 +27,8 @@ void rewrite(const std::filesystem::path& folder, const TinyModel& model, Change
     std::vector<std::pair<std::string, Tensor>> tensors;
     for (auto& [name, values] : weights) {
         Shape shape;
-        for (const std::int64_t extent : model.shape_of(name)) shape.append(extent);
+        for (const std::int64_t extent : model.shape_of(name))
+            shape.append(extent);
         change(name, shape, values);
         if (values.empty()) continue;
         tensors.emplace_back(name, Tensor(values.data(), DType::f32, shape, DeviceKind::cpu));
@@ -99,8 +100,8 @@ TEST(DecoderWeights, NotFiniteIsRefused) {
     const TempDir dir;
     const TinyModel model;
     write_tiny_model(dir.path(), model);
-    for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
-                            -std::numeric_limits<float>::infinity()}) {
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
         rewrite(dir.path(), model, [&](const std::string& name, Shape&, auto& values) {
             if (name == "model.layers.0.self_attn.v_proj.weight") values[77] = bad;
         });

@@ -24,7 +24,8 @@ TEST(Rope, FrequenciesOfTheReference) {
         const std::vector<float> got = rope_inverse_frequencies(config.rope, config.head_dim);
         const std::vector<float>& want = golden.at("rope.inv_freq").values;
         ASSERT_EQ(got.size(), want.size());
-        for (std::size_t i = 0; i < got.size(); ++i)  // 2 units in the last place: pow of the library
+        for (std::size_t i = 0; i < got.size();
+             ++i)  // 2 units in the last place: pow of the library
             EXPECT_NEAR(got[i], want[i], 2.4e-7f * want[i]) << name << " " << i;
         ++checked;
     }

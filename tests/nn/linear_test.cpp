@@ -86,9 +86,14 @@ TEST_P(LinearTest, ForwardAndEveryGradientAgainstDoublePrecision) {
             {context.seed, context.step, linear.lora->module, context.positions, context.samples},
             mask, false);
 
-    Inputs inputs{values_of(x),  values_of(linear.weight), values_of(linear.bias),
-                  values_of(linear.lora->A), values_of(linear.lora->B), values_of(dy),
-                  values_of(mask), 1.75};
+    Inputs inputs{values_of(x),
+                  values_of(linear.weight),
+                  values_of(linear.bias),
+                  values_of(linear.lora->A),
+                  values_of(linear.lora->B),
+                  values_of(dy),
+                  values_of(mask),
+                  1.75};
     linear_forward(h.stream, linear, x, y, false, context, u);
     double got = 0;
     for (std::int64_t i = 0; i < y.elements(); ++i)
@@ -96,7 +101,7 @@ TEST_P(LinearTest, ForwardAndEveryGradientAgainstDoublePrecision) {
     EXPECT_NEAR(got, inputs.loss(), 1e-5 * std::fabs(inputs.loss()) + 1e-5);
 
     linear_backward(h.stream, linear, x, u, dy, dx, false, context);
-    const auto error = [&](const Tensor& variable, const Tensor& gradient, Values Inputs::* field) {
+    const auto error = [&](const Tensor& variable, const Tensor& gradient, Values Inputs::*field) {
         return difference_error(variable, gradient, [&](const Values& values) {
             Inputs changed = inputs;
             changed.*field = values;

@@ -25,7 +25,8 @@ double reference_loss(const Values& x, const Values& norm, const Values& weight,
     for (std::size_t r = 0; r < kRows.size(); ++r) {
         const std::size_t offset = static_cast<std::size_t>(kRows[r]) * kHidden;
         double squares = 0;
-        for (std::size_t h = 0; h < kHidden; ++h) squares += x[offset + h] * x[offset + h];
+        for (std::size_t h = 0; h < kHidden; ++h)
+            squares += x[offset + h] * x[offset + h];
         const double rstd = 1 / std::sqrt(squares / kHidden + eps);
         double sum = 0;
         double target = 0;
@@ -51,16 +52,17 @@ TEST(LmHead, LossAndGradientsAgainstDoublePrecision) {
     const Tensor dx = h.random({kTokens, kHidden});  // must be overwritten everywhere
     const Tensor losses = h.random({4});
     const Tensor sum = h.zeros({1});
-    lm_head_loss(h.stream, head, CrossEntropyLoss(), x, h.of(kRows), h.of(kTargets), losses, sum, dx);
+    lm_head_loss(h.stream, head, CrossEntropyLoss(), x, h.of(kRows), h.of(kTargets), losses, sum,
+                 dx);
 
     const auto values = [](const Tensor& t) {
         return Values(t.data<float>(), t.data<float>() + t.elements());
     };
     const Values x0 = values(x), n0 = values(head.norm.weight), w0 = values(head.weight);
     EXPECT_NEAR(sum.data<float>()[0], reference_loss(x0, n0, w0, 1e-5), 1e-5);
-    EXPECT_LE(difference_error(
-                  x, dx, [&](const Values& v) { return reference_loss(v, n0, w0, 1e-5); }),
-              1e-4);
+    EXPECT_LE(
+        difference_error(x, dx, [&](const Values& v) { return reference_loss(v, n0, w0, 1e-5); }),
+        1e-4);
     EXPECT_LE(difference_error(head.norm.weight, head.norm.weight_gradient,
                                [&](const Values& v) { return reference_loss(x0, v, w0, 1e-5); }),
               1e-4);
@@ -106,7 +108,8 @@ TEST(LmHead, ChunksDoNotShow) {
         for (int c = 0; c < 4; ++c)
             EXPECT_NEAR(one_dx.data<float>()[c], dx.data<float>()[row * 4 + c], 1e-5);
     }
-    for (std::int64_t r = 0; r < rows; ++r) total += static_cast<double>(losses.data<float>()[r]);
+    for (std::int64_t r = 0; r < rows; ++r)
+        total += static_cast<double>(losses.data<float>()[r]);
     EXPECT_NEAR(sum.data<float>()[0], total, 1e-6 * total);
 }
 

@@ -94,9 +94,8 @@ TEST_P(CrossEntropy, GradientInBf16) {
             gradients.push_back(run.values(gradient));
         }
         for (std::size_t i = 0; i < gradients[0].size(); ++i)
-            EXPECT_EQ(gradients[1][i],
-                      static_cast<double>(
-                          static_cast<float>(bfloat16(static_cast<float>(gradients[0][i])))));
+            EXPECT_EQ(gradients[1][i], static_cast<double>(static_cast<float>(
+                                           bfloat16(static_cast<float>(gradients[0][i])))));
     }
 }
 

@@ -5,7 +5,9 @@
 
 namespace garam::testing {
 
-std::filesystem::path source_dir() { return GARAM_SOURCE_DIR; }
+std::filesystem::path source_dir() {
+    return GARAM_SOURCE_DIR;
+}
 
 std::filesystem::path data_dir() {
     if (const char* named = std::getenv("GARAM_TEST_DATA"); named != nullptr && *named != '\0')

@@ -18,7 +18,8 @@ std::string stand_in(int byte) {
     int point = byte;
     if (!printable(byte)) {
         point = 256;
-        for (int b = 0; b < byte; ++b) point += !printable(b);
+        for (int b = 0; b < byte; ++b)
+            point += !printable(b);
     }
     if (point < 0x80) return std::string(1, static_cast<char>(point));
     return {static_cast<char>(0xc0 | (point >> 6)), static_cast<char>(0x80 | (point & 0x3f))};
@@ -26,7 +27,8 @@ std::string stand_in(int byte) {
 
 Json tokenizer() {
     Json vocab{Json::Object{}};
-    for (int byte = 0; byte < 256; ++byte) vocab.set(stand_in(byte), byte);
+    for (int byte = 0; byte < 256; ++byte)
+        vocab.set(stand_in(byte), byte);
     Json added{Json::Array{}};
     int id = 256;
     for (const char* token : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}) {
@@ -69,7 +71,8 @@ Json tokenizer() {
 template <typename T>
 std::vector<T> converted(const std::vector<float>& values) {
     std::vector<T> result;
-    for (const float value : values) result.emplace_back(value);
+    for (const float value : values)
+        result.emplace_back(value);
     return result;
 }
 
@@ -95,9 +98,7 @@ Json TinyModel::config() const {
     json.set("tie_word_embeddings", tied);
     json.set("bos_token_id", 256);
     json.set("eos_token_id", 258);
-    json.set("torch_dtype", dtype == "f32"   ? "float32"
-                            : dtype == "f16" ? "float16"
-                                             : "bfloat16");
+    json.set("torch_dtype", dtype == "f32" ? "float32" : dtype == "f16" ? "float16" : "bfloat16");
     return json;
 }
 
@@ -138,9 +139,11 @@ std::vector<std::pair<std::string, std::vector<float>>> TinyModel::weights() con
         Random random(seed, n);
         const std::vector<std::int64_t> shape = shape_of(names[n]);
         std::int64_t count = 1;
-        for (const std::int64_t extent : shape) count *= extent;
+        for (const std::int64_t extent : shape)
+            count *= extent;
         const bool norm = names[n].find("norm") != std::string::npos;
-        const double spread = shape.size() == 2 ? 1 / std::sqrt(static_cast<double>(shape[1])) : 0.1;
+        const double spread =
+            shape.size() == 2 ? 1 / std::sqrt(static_cast<double>(shape[1])) : 0.1;
         std::vector<float> values;
         for (std::int64_t i = 0; i < count; ++i)
             values.push_back(static_cast<float>((norm ? 1 : 0) + spread * random.normal()));
@@ -173,7 +176,8 @@ void write_tiny_model(const std::filesystem::path& folder, const TinyModel& mode
     std::vector<std::pair<std::string, Tensor>> tensors;
     for (const auto& [name, values] : weights) {
         Shape shape;
-        for (const std::int64_t extent : model.shape_of(name)) shape.append(extent);
+        for (const std::int64_t extent : model.shape_of(name))
+            shape.append(extent);
         const void* data = values.data();
         DType dtype = DType::f32;
         if (model.dtype == "f16") {

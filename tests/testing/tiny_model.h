@@ -24,8 +24,8 @@ struct TinyModel {
     bool tied = true;
     bool biases = false;
     std::uint64_t seed = 1;
-    std::string dtype = "f32";     // of the file: f32, f16 or bf16
-    bool chat_template = true;     // ChatML
+    std::string dtype = "f32";  // of the file: f32, f16 or bf16
+    bool chat_template = true;  // ChatML
 
     Json config() const;
     // Names and values of all weights, in f32.

@@ -78,7 +78,10 @@ TEST(MemoryPlan, EqualsWhatTheRunAllocatesToTheByte) {
              [](JobConfig& c) { c.train.bf16 = true; },
              [](JobConfig& c) { c.train.packing = true; },
              [](JobConfig& c) { c.train.method = "full"; },
-             [](JobConfig& c) { c.train.optim = "sgd"; c.lora.lora_dropout = 0; },
+             [](JobConfig& c) {
+                 c.train.optim = "sgd";
+                 c.lora.lora_dropout = 0;
+             },
              [](JobConfig& c) { c.train.per_device_train_batch_size = 5; },
          }) {
         // Rows of one length: the largest micro-batch of the plan is one that the run has.
@@ -91,7 +94,8 @@ TEST(MemoryPlan, EqualsWhatTheRunAllocatesToTheByte) {
         EXPECT_EQ(run.end.peak_memory_bytes, plan.total_bytes) << "variant " << variant;
         // The step's memory was not only reserved but needed, purpose by purpose.
         std::int64_t used = 0;
-        for (const auto& [purpose, bytes] : run.end.peak_by_purpose) used += bytes;
+        for (const auto& [purpose, bytes] : run.end.peak_by_purpose)
+            used += bytes;
         EXPECT_EQ(used, plan.total_bytes) << "variant " << variant;
         ++variant;
     }

@@ -54,8 +54,8 @@ TEST(Trace, TwentyStepsOfTheReference) {
     for (const AdapterTensor& want : final.tensors) {
         for (const Parameter& parameter : engine.model().parameters()) {
             if (parameter.name != want.name) continue;
-            worst = std::max(worst, testing::relative_error(parameter.master.data<float>(),
-                                                            want.values));
+            worst = std::max(worst,
+                             testing::relative_error(parameter.master.data<float>(), want.values));
         }
     }
     EXPECT_LE(worst, 1e-5);

@@ -12,8 +12,7 @@ float16::float16(float value) {
         bits = static_cast<std::uint16_t>(sign | 0x7c00u);
     } else if (magnitude >= 0x38800000u) {  // normal in binary16 (2^-14 and up)
         const std::uint32_t rebias = magnitude - 0x38000000u;
-        bits = static_cast<std::uint16_t>(
-            sign | ((rebias + 0xfffu + ((rebias >> 13) & 1u)) >> 13));
+        bits = static_cast<std::uint16_t>(sign | ((rebias + 0xfffu + ((rebias >> 13) & 1u)) >> 13));
     } else {  // subnormal or zero: adding 0.5 aligns the value's ulp with 2^-24
         const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
         bits = static_cast<std::uint16_t>(sign |

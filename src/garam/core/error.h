@@ -33,9 +33,8 @@ namespace detail {
 
 // Checks a contract between two parts of the program; `message` (anything that converts to
 // std::string) is only evaluated when the check fails.
-#define GARAM_CHECK(condition, message)                                     \
-    do {                                                                    \
-        if (!(condition)) [[unlikely]]                                      \
-            ::garam::detail::throw_bug(#condition, (message),               \
-                                       std::source_location::current());    \
+#define GARAM_CHECK(condition, message)                                                         \
+    do {                                                                                        \
+        if (!(condition)) [[unlikely]]                                                          \
+            ::garam::detail::throw_bug(#condition, (message), std::source_location::current()); \
     } while (false)

@@ -55,7 +55,8 @@ void pause() {
 class Pool {
   public:
     explicit Pool(int workers) {
-        for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
+        for (int i = 0; i < workers; ++i)
+            threads_.emplace_back([this] { work(); });
     }
     ~Pool() {
         {
@@ -64,7 +65,8 @@ class Pool {
             ticket_.fetch_add(1);
         }
         wake_.notify_all();
-        for (std::thread& thread : threads_) thread.join();
+        for (std::thread& thread : threads_)
+            thread.join();
     }
     Pool(const Pool&) = delete;
     Pool& operator=(const Pool&) = delete;
@@ -100,7 +102,8 @@ class Pool {
         inside_body = true;
         std::uint64_t seen = 0;
         for (;;) {
-            for (int spins = 0; spins < kSpins && ticket_.load() == seen; ++spins) pause();
+            for (int spins = 0; spins < kSpins && ticket_.load() == seen; ++spins)
+                pause();
             Job* job = nullptr;
             {
                 std::unique_lock<std::mutex> guard(lock_);
@@ -180,7 +183,9 @@ void parallel_for(std::int64_t count, std::int64_t grain, const Body& body) {
     if (job.failure) std::rethrow_exception(job.failure);
 }
 
-int num_threads() { return Shared::instance().threads; }
+int num_threads() {
+    return Shared::instance().threads;
+}
 
 void set_num_threads(int threads) {
     Shared& shared = Shared::instance();

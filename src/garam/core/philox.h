@@ -28,7 +28,9 @@ constexpr PhiloxWords philox(PhiloxWords counter, std::uint64_t key) {
 }
 
 // Uniform in [0, 1), 24 bits.
-constexpr float uniform01(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+constexpr float uniform01(std::uint32_t word) {
+    return static_cast<float>(word >> 8) * 0x1p-24f;
+}
 
 // A stream of random numbers for host code (initialisation, shuffles, sampling): one counter, one
 // key. Two generators with different `stream` are independent.
@@ -38,11 +40,10 @@ class Random {
 
     std::uint32_t next_u32() {
         if (used_ == 4) {
-            words_ = philox({static_cast<std::uint32_t>(count_),
-                             static_cast<std::uint32_t>(count_ >> 32),
-                             static_cast<std::uint32_t>(stream_),
-                             static_cast<std::uint32_t>(stream_ >> 32)},
-                            key_);
+            words_ = philox(
+                {static_cast<std::uint32_t>(count_), static_cast<std::uint32_t>(count_ >> 32),
+                 static_cast<std::uint32_t>(stream_), static_cast<std::uint32_t>(stream_ >> 32)},
+                key_);
             ++count_;
             used_ = 0;
         }

@@ -5,11 +5,13 @@
 namespace garam {
 
 Shape::Shape(std::initializer_list<std::int64_t> extents) {
-    for (const std::int64_t extent : extents) append(extent);
+    for (const std::int64_t extent : extents)
+        append(extent);
 }
 
 void Shape::append(std::int64_t extent) {
-    if (rank_ == kMaxRank) throw Error("a tensor has more than 4 dimensions, which is not supported");
+    if (rank_ == kMaxRank)
+        throw Error("a tensor has more than 4 dimensions, which is not supported");
     extents_[static_cast<std::size_t>(rank_++)] = extent;
 }
 
@@ -24,7 +26,8 @@ std::int64_t Shape::elements() const {
 
 std::int64_t Shape::leading_product() const {
     std::int64_t product = 1;
-    for (int axis = 0; axis + 1 < rank_; ++axis) product *= (*this)[axis];
+    for (int axis = 0; axis + 1 < rank_; ++axis)
+        product *= (*this)[axis];
     return product;
 }
 

@@ -50,9 +50,9 @@ class Tensor {
     // Typed access; checks the dtype.
     template <typename T>
     T* data() const {
-        GARAM_CHECK(dtype_of<T>::value == dtype_,
-                    "tensor of " + std::string(name_of(dtype_)) + " read as " +
-                        std::string(name_of(dtype_of<T>::value)));
+        GARAM_CHECK(dtype_of<T>::value == dtype_, "tensor of " + std::string(name_of(dtype_)) +
+                                                      " read as " +
+                                                      std::string(name_of(dtype_of<T>::value)));
         return static_cast<T*>(data_);
     }
 
@@ -65,7 +65,8 @@ class Tensor {
     // Rows [begin, end) of the flattened matrix, as a [end - begin, columns] view.
     Tensor slice_rows(std::int64_t begin, std::int64_t end) const {
         GARAM_CHECK(0 <= begin && begin <= end && end <= rows(), "row slice out of range");
-        return Tensor(offset(begin * pitch_), dtype_, Shape{end - begin, columns()}, device_, pitch_);
+        return Tensor(offset(begin * pitch_), dtype_, Shape{end - begin, columns()}, device_,
+                      pitch_);
     }
     // Columns [begin, end) of the flattened matrix.
     Tensor slice_columns(std::int64_t begin, std::int64_t end) const {

@@ -25,7 +25,8 @@ struct TokenBatch {
     std::int64_t samples() const { return static_cast<std::int64_t>(sample_ids.size()); }
     std::int64_t num_targets() const {
         std::int64_t count = 0;
-        for (const std::int32_t target : targets) count += target != kIgnore;
+        for (const std::int32_t target : targets)
+            count += target != kIgnore;
         return count;
     }
     std::int64_t longest() const {

@@ -29,8 +29,8 @@ DeviceBatch upload(Stream& stream, const TokenBatch& batch) {
     }
 
     const auto put = [&](DType dtype, const auto& values) {
-        const Tensor tensor = stream.arena().push(
-            dtype, {static_cast<std::int64_t>(values.size())}, Purpose::batch);
+        const Tensor tensor =
+            stream.arena().push(dtype, {static_cast<std::int64_t>(values.size())}, Purpose::batch);
         copy_to_device(stream, values.data(), tensor);
         return tensor;
     };
@@ -46,16 +46,17 @@ Decoder::~Decoder() = default;
 
 std::int64_t Decoder::trainable_elements() const {
     std::int64_t count = 0;
-    for (const Parameter& parameter : parameters_) count += parameter.master.elements();
+    for (const Parameter& parameter : parameters_)
+        count += parameter.master.elements();
     return count;
 }
 
 void Decoder::check_batch(const TokenBatch& batch) const {
     for (const std::int32_t id : batch.ids) {
         if (id < 0 || id >= config_.vocab_size)
-            throw Error("token id " + std::to_string(id) + " is outside the model's vocabulary of " +
-                        std::to_string(config_.vocab_size) +
-                        ": the tokenizer belongs to another model");
+            throw Error(
+                "token id " + std::to_string(id) + " is outside the model's vocabulary of " +
+                std::to_string(config_.vocab_size) + ": the tokenizer belongs to another model");
     }
     for (const std::int32_t target : batch.targets) {
         if (target != kIgnore && (target < 0 || target >= config_.vocab_size))
@@ -183,8 +184,8 @@ void Decoder::evaluate(Stream& stream, const TokenBatch& batch, const Tensor& lo
     arena.rewind(start);
 }
 
-void Decoder::head_logits(Stream& stream, const Tensor& x,
-                                const std::vector<std::int32_t>& rows, std::vector<float>& out) {
+void Decoder::head_logits(Stream& stream, const Tensor& x, const std::vector<std::int32_t>& rows,
+                          std::vector<float>& out) {
     Arena& arena = stream.arena();
     const auto count = static_cast<std::int64_t>(rows.size());
     const Tensor picked = arena.scratch(DType::i32, {count}, Purpose::batch);

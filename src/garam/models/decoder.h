@@ -36,10 +36,10 @@ DeviceBatch upload(Stream& stream, const TokenBatch& batch);
 
 // What a training pass does besides the arithmetic.
 struct TrainingPass {
-    std::uint64_t seed = 0;     // of dropout
-    std::uint32_t step = 0;     // optimiser steps done
+    std::uint64_t seed = 0;  // of dropout
+    std::uint32_t step = 0;  // optimiser steps done
     bool dropout = true;
-    bool recompute = false;     // keep block inputs only, run each block again in its backward
+    bool recompute = false;  // keep block inputs only, run each block again in its backward
 };
 
 // Keys and values of one sequence of up to `capacity` tokens.
@@ -54,11 +54,11 @@ class Decoder {
   public:
     enum class Trained : std::uint8_t { nothing, adapter, all_weights };
     struct Options {
-        DType compute = DType::f32;                // f32 or bf16
+        DType compute = DType::f32;  // f32 or bf16
         Trained trained = Trained::nothing;
-        std::optional<LoraSettings> lora;          // the adapter, trained or only applied
-        std::uint64_t seed = 0;                    // of a new adapter's A
-        std::int64_t max_positions = 0;            // rows of the RoPE tables; 0: the config's
+        std::optional<LoraSettings> lora;  // the adapter, trained or only applied
+        std::uint64_t seed = 0;            // of a new adapter's A
+        std::int64_t max_positions = 0;    // rows of the RoPE tables; 0: the config's
     };
 
     // Throws Error naming file, tensor and both shapes when weights and config disagree, when a tensor is
@@ -119,9 +119,8 @@ class Decoder {
 
     PassContext pass_context(const DeviceBatch& batch, const TrainingPass* pass) const;
     void embed(Stream& stream, const DeviceBatch& batch, const Tensor& x);
-    void block_forward(Stream& stream, const Block& block, const PassContext& pass,
-                       const Tensor& x, const Tensor& out, BlockSaved& saved,
-                       const LayerCache* cache);
+    void block_forward(Stream& stream, const Block& block, const PassContext& pass, const Tensor& x,
+                       const Tensor& out, BlockSaved& saved, const LayerCache* cache);
     // Last hidden states of a pass without backward, on the arena's scratch end.
     Tensor run_blocks(Stream& stream, const DeviceBatch& batch, const PassContext& pass,
                       KvCache* cache);

@@ -14,11 +14,11 @@ struct RopeConfig {
     enum class Kind : std::uint8_t { standard, linear, llama3, divisors };
     Kind kind = Kind::standard;
     double theta = 10000;
-    double factor = 1;                       // linear, llama3
-    double low_freq_factor = 1;              // llama3
-    double high_freq_factor = 4;             // llama3
-    double original_max_position = 8192;     // llama3
-    std::vector<double> divisors;            // GGUF: the frequencies are divided by these
+    double factor = 1;                    // linear, llama3
+    double low_freq_factor = 1;           // llama3
+    double high_freq_factor = 4;          // llama3
+    double original_max_position = 8192;  // llama3
+    std::vector<double> divisors;         // GGUF: the frequencies are divided by these
 };
 
 struct DecoderConfig {

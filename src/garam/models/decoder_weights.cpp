@@ -22,14 +22,17 @@ bool ends_with_module(const std::string& path, const std::string& target) {
            path[path.size() - target.size() - 1] == '.';
 }
 
-std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
+std::string last_part(const std::string& path) {
+    return path.substr(path.rfind('.') + 1);
+}
 
 // Converts masters into the tensors that compute with them, in host memory.
 void copy_master(const Parameter& parameter) {
     const float* const from = parameter.master.data<float>();
     for (const Tensor& copy : parameter.copies) {
         bfloat16* const to = copy.data<bfloat16>();
-        for (std::int64_t i = 0; i < parameter.master.elements(); ++i) to[i] = bfloat16(from[i]);
+        for (std::int64_t i = 0; i < parameter.master.elements(); ++i)
+            to[i] = bfloat16(from[i]);
     }
 }
 
@@ -56,7 +59,12 @@ class Decoder::Loader {
         allocate_parameters();
         tie_head();
         make_rotary_tables();
-        if (!dry_) fill();
+        if (dry_) return;
+        try {
+            fill();
+        } catch (const Error& error) {  // which names the tensor alone
+            throw Error(files_.path().string() + ": " + error.what());
+        }
     }
 
   private:
@@ -186,8 +194,8 @@ class Decoder::Loader {
     // Full fine-tuning: each weight is a parameter with a master of its own.
     void train_weights() {
         for (const Slot& slot : slots_) {
-            wanted_.push_back({slot.stored->name, slot.stored->shape, slot.decay, slot.place,
-                               slot.gradient});
+            wanted_.push_back(
+                {slot.stored->name, slot.stored->shape, slot.decay, slot.place, slot.gradient});
         }
     }
 
@@ -214,10 +222,16 @@ class Decoder::Loader {
             const Shape& shape = files_.at(path + ".weight").shape;
             const std::int64_t out = shape[0];
             const std::int64_t in = shape[1];
-            wanted_.push_back({key + ".lora_A.weight", {lora.r, in},
-                               true, &linear->lora->A, &linear->lora->A_gradient});
-            wanted_.push_back({key + ".lora_B.weight", {out, lora.r},
-                               true, &linear->lora->B, &linear->lora->B_gradient});
+            wanted_.push_back({key + ".lora_A.weight",
+                               {lora.r, in},
+                               true,
+                               &linear->lora->A,
+                               &linear->lora->A_gradient});
+            wanted_.push_back({key + ".lora_B.weight",
+                               {out, lora.r},
+                               true,
+                               &linear->lora->B,
+                               &linear->lora->B_gradient});
         }
         for (const std::string& target : lora.target_modules) {
             if (!matched.contains(target))
@@ -294,7 +308,8 @@ class Decoder::Loader {
             for (std::size_t i = 0; i < slots_.size(); ++i)
                 read_tensor(*slots_[i].stored, model_.parameters_[i].master.data<float>());
         } else {
-            for (const Slot& slot : slots_) fill_frozen(slot);
+            for (const Slot& slot : slots_)
+                fill_frozen(slot);
         }
         if (options_.lora) initialise_adapters();
         model_.refresh_copies();
@@ -330,7 +345,7 @@ class Decoder::Loader {
         std::string name;
         Shape shape;
         bool decay;
-        Tensor* place;     // where the model computes with it
+        Tensor* place;  // where the model computes with it
         Tensor* gradient;
     };
 
@@ -358,15 +373,15 @@ Decoder::Decoder(Device& device, const ModelFiles& files, const Options& options
 }
 
 void Decoder::refresh_copies() {
-    for (const Parameter& parameter : parameters_) copy_master(parameter);
+    for (const Parameter& parameter : parameters_)
+        copy_master(parameter);
 }
 
 void Decoder::load_adapter(const PeftAdapter& adapter, const std::string& source) {
     std::set<std::string> loaded;
     for (const AdapterTensor& tensor : adapter.tensors) {
-        const auto found =
-            std::find_if(parameters_.begin(), parameters_.end(),
-                         [&](const Parameter& p) { return p.name == tensor.name; });
+        const auto found = std::find_if(parameters_.begin(), parameters_.end(),
+                                        [&](const Parameter& p) { return p.name == tensor.name; });
         if (found == parameters_.end())
             throw Error(source + ": " + tensor.name +
                         " has no place in this model: the adapter belongs to another base");

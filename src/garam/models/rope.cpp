@@ -30,9 +30,14 @@ std::vector<float> rope_inverse_frequencies(const RopeConfig& rope, std::int64_t
         const float power = static_cast<float>(std::pow(rope.theta, static_cast<double>(exponent)));
         float frequency = 1.0f / power;
         switch (rope.kind) {
-            case RopeConfig::Kind::standard: break;
-            case RopeConfig::Kind::linear: frequency /= static_cast<float>(rope.factor); break;
-            case RopeConfig::Kind::llama3: frequency = llama3_scaled(frequency, rope); break;
+            case RopeConfig::Kind::standard:
+                break;
+            case RopeConfig::Kind::linear:
+                frequency /= static_cast<float>(rope.factor);
+                break;
+            case RopeConfig::Kind::llama3:
+                frequency = llama3_scaled(frequency, rope);
+                break;
             case RopeConfig::Kind::divisors:
                 frequency /= static_cast<float>(rope.divisors[static_cast<std::size_t>(i)]);
                 break;

@@ -47,8 +47,8 @@ void gated_mlp_backward(Stream& stream, const GatedMlp& layer, const PassContext
                     pass.dropout);
     silu_mul_backward(stream, dproduct, saved.gate, saved.up, saved.gate, saved.up);
     const Tensor dnormed = arena.scratch(dtype, saved.normed.shape());
-    linear_backward(stream, layer.gate_proj, saved.normed, saved.u_gate, saved.gate, dnormed,
-                    false, pass.dropout);
+    linear_backward(stream, layer.gate_proj, saved.normed, saved.u_gate, saved.gate, dnormed, false,
+                    pass.dropout);
     linear_backward(stream, layer.up_proj, saved.normed, saved.u_up, saved.up, dnormed, true,
                     pass.dropout);
     rms_norm_backward(stream, dnormed, x, layer.norm.weight, saved.rstd, dx, true,

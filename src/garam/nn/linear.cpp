@@ -32,8 +32,7 @@ void linear_forward(Stream& stream, const Linear& linear, const Tensor& x, const
     if (!linear.lora) return;
     const LoraAdapter& lora = *linear.lora;
     const ScratchScope scope(stream.arena());
-    const Tensor kept =
-        u ? u : stream.arena().scratch(x.dtype(), {x.rows(), lora.A.extent(0)});
+    const Tensor kept = u ? u : stream.arena().scratch(x.dtype(), {x.rows(), lora.A.extent(0)});
     const Tensor input = adapter_input(stream, lora, x, context);
     matmul(stream, input, lora.A, kept, {.transpose_b = true});
     matmul(stream, kept, lora.B, y,

@@ -24,10 +24,10 @@ struct LoraAdapter {
 };
 
 struct Linear {
-    Tensor weight;            // [out, in]
-    Tensor bias;              // [out], or empty
-    Tensor weight_gradient;   // f32 [out, in], or empty: the weight is frozen
-    Tensor bias_gradient;     // f32 [out], or empty
+    Tensor weight;           // [out, in]
+    Tensor bias;             // [out], or empty
+    Tensor weight_gradient;  // f32 [out, in], or empty: the weight is frozen
+    Tensor bias_gradient;    // f32 [out], or empty
     std::optional<LoraAdapter> lora;
 
     std::int64_t in_features() const { return weight.extent(1); }

@@ -18,8 +18,8 @@ class Loss {
 
 class CrossEntropyLoss final : public Loss {
   public:
-    void evaluate(Stream& stream, const Tensor& logits, const Tensor& targets,
-                  const Tensor& losses, const Tensor& gradient) const override;
+    void evaluate(Stream& stream, const Tensor& logits, const Tensor& targets, const Tensor& losses,
+                  const Tensor& gradient) const override;
 };
 
 }  // namespace garam

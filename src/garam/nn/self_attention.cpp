@@ -61,8 +61,8 @@ void self_attention_forward(Stream& stream, const SelfAttention& layer, const Pa
 
     saved.attended = make({tokens, layer.o_proj.in_features()});
     saved.lse = make_activation(stream, pass, DType::f32, {tokens, layer.shape.num_heads});
-    attention_forward(stream, layer.shape, pass.segments, saved.q, saved.k, saved.v,
-                      saved.attended, saved.lse);
+    attention_forward(stream, layer.shape, pass.segments, saved.q, saved.k, saved.v, saved.attended,
+                      saved.lse);
 
     cast(stream, x, out);
     saved.u_o = make_u(layer.o_proj);
@@ -92,10 +92,8 @@ void self_attention_backward(Stream& stream, const SelfAttention& layer, const P
                                : Tensor();
     linear_backward(stream, layer.q_proj, saved.normed, saved.u_q, dq, dnormed, false,
                     pass.dropout);
-    linear_backward(stream, layer.k_proj, saved.normed, saved.u_k, dk, dnormed, true,
-                    pass.dropout);
-    linear_backward(stream, layer.v_proj, saved.normed, saved.u_v, dv, dnormed, true,
-                    pass.dropout);
+    linear_backward(stream, layer.k_proj, saved.normed, saved.u_k, dk, dnormed, true, pass.dropout);
+    linear_backward(stream, layer.v_proj, saved.normed, saved.u_v, dv, dnormed, true, pass.dropout);
     if (!dnormed) return;
     rms_norm_backward(stream, dnormed, x, layer.norm.weight, saved.rstd, dx, true,
                       layer.norm.weight_gradient);

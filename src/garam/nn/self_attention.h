@@ -29,7 +29,7 @@ struct SelfAttention {
 
 // Keys and values of the tokens seen so far of one sequence, in one layer.
 struct LayerCache {
-    Tensor keys;    // [capacity, num_kv_heads * head_dim]
+    Tensor keys;  // [capacity, num_kv_heads * head_dim]
     Tensor values;
 };
 
@@ -39,8 +39,8 @@ struct PassContext {
     Tensor positions;  // i32 [tokens]
     RotaryTables rotary;
     DropoutContext dropout;
-    bool keep = false;               // keep activations on the arena's low end
-    std::int64_t cache_length = 0;   // tokens already in the cache
+    bool keep = false;              // keep activations on the arena's low end
+    std::int64_t cache_length = 0;  // tokens already in the cache
 };
 
 struct SelfAttentionSaved {

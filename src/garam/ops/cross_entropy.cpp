@@ -36,9 +36,9 @@ void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
             GARAM_CHECK(target[row] >= 0 && target[row] < vocab,
                         "cross_entropy: target " + std::to_string(target[row]) +
                             " outside the vocabulary of " + std::to_string(vocab));
-            loss[row] = kernel(element_at(logits, row, 0),
-                               gradient ? element_at(gradient, row, 0) : nullptr, vocab,
-                               target[row]);
+            loss[row] =
+                kernel(element_at(logits, row, 0),
+                       gradient ? element_at(gradient, row, 0) : nullptr, vocab, target[row]);
         }
     });
 }

@@ -25,7 +25,8 @@ Tensor Arena::take(End end, DType dtype, const Shape& shape, Purpose purpose) {
     }
     if (used() > peak_) {
         peak_ = used();
-        for (std::size_t p = 0; p < peak_by_.size(); ++p) peak_by_[p] = low_by_[p] + high_by_[p];
+        for (std::size_t p = 0; p < peak_by_.size(); ++p)
+            peak_by_[p] = low_by_[p] + high_by_[p];
     }
     return Tensor(static_cast<char*>(buffer_.raw()) + offset, dtype, shape, kind_);
 }
@@ -45,7 +46,8 @@ void Arena::rewind_scratch(const Mark& mark) {
 
 void Arena::reset_peak() {
     peak_ = used();
-    for (std::size_t p = 0; p < peak_by_.size(); ++p) peak_by_[p] = low_by_[p] + high_by_[p];
+    for (std::size_t p = 0; p < peak_by_.size(); ++p)
+        peak_by_[p] = low_by_[p] + high_by_[p];
 }
 
 }  // namespace garam

@@ -6,25 +6,38 @@ namespace garam {
 
 const char* name_of(Purpose purpose) {
     switch (purpose) {
-        case Purpose::weights: return "weights";
-        case Purpose::adapter: return "adapter";
-        case Purpose::gradients: return "gradients";
-        case Purpose::optimizer: return "optimizer";
-        case Purpose::activations: return "activations";
-        case Purpose::logits: return "logits";
-        case Purpose::scratch: return "scratch";
-        case Purpose::batch: return "batch";
-        case Purpose::kv_cache: return "kv_cache";
-        case Purpose::count_: break;
+        case Purpose::weights:
+            return "weights";
+        case Purpose::adapter:
+            return "adapter";
+        case Purpose::gradients:
+            return "gradients";
+        case Purpose::optimizer:
+            return "optimizer";
+        case Purpose::activations:
+            return "activations";
+        case Purpose::logits:
+            return "logits";
+        case Purpose::scratch:
+            return "scratch";
+        case Purpose::batch:
+            return "batch";
+        case Purpose::kv_cache:
+            return "kv_cache";
+        case Purpose::count_:
+            break;
     }
     return "?";
 }
 
 const char* name_of(CpuIsa isa) {
     switch (isa) {
-        case CpuIsa::generic: return "generic";
-        case CpuIsa::avx2: return "avx2";
-        case CpuIsa::avx512: return "avx512";
+        case CpuIsa::generic:
+            return "generic";
+        case CpuIsa::avx2:
+            return "avx2";
+        case CpuIsa::avx512:
+            return "avx512";
     }
     return "?";
 }

@@ -37,12 +37,12 @@ const char* name_of(CpuIsa isa);
 
 // What the program needs to know of a device to decide how to run on it and how long it takes.
 struct DeviceProfile {
-    std::string name;                 // "AMD EPYC 9B45, 2 threads"
+    std::string name;  // "AMD EPYC 9B45, 2 threads"
     DeviceKind kind = DeviceKind::cpu;
-    CpuIsa isa = CpuIsa::generic;     // cpu only
-    bool fast_bf16 = false;           // bf16 matrix products are faster than fp32 ones
-    int threads = 1;                  // cpu only
-    std::int64_t memory_bytes = 0;    // installed
+    CpuIsa isa = CpuIsa::generic;   // cpu only
+    bool fast_bf16 = false;         // bf16 matrix products are faster than fp32 ones
+    int threads = 1;                // cpu only
+    std::int64_t memory_bytes = 0;  // installed
 };
 
 // Profile of the processor that this program runs on.
@@ -83,6 +83,9 @@ class Device {
 std::unique_ptr<Device> make_cpu_device(const DeviceProfile& profile = detect_cpu_profile());
 // A device that counts as `target` would.
 std::unique_ptr<Device> make_dry_device(const DeviceProfile& target);
+// What a dry arena may reserve so as to be beyond every plan: address space, not memory. Less where
+// the process's address space is limited (ulimit -v).
+std::int64_t dry_address_space();
 
 // Every size handed out is rounded up to this, on every device, so that plans are exact.
 constexpr std::int64_t kAlignment = 256;

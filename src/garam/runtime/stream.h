@@ -40,8 +40,7 @@ class OpScope {
     ~OpScope() {
         if (!meter_.enabled()) return;
         const double seconds =
-            dry_ ? 0.0
-                 : std::chrono::duration<double>(Meter::Clock::now() - start_).count();
+            dry_ ? 0.0 : std::chrono::duration<double>(Meter::Clock::now() - start_).count();
         meter_.record(name_, cost_, seconds);
     }
     OpScope(const OpScope&) = delete;

@@ -11,9 +11,6 @@
 namespace garam {
 namespace {
 
-// Address space for a counting run; nothing of it is ever touched.
-constexpr std::int64_t kDryCapacity = std::int64_t{1} << 42;
-
 // The last part of a path or repository name, letters and digits only, lower case: names of one
 // model are spelt in many ways ("HuggingFaceTB/SmolLM2-135M", "./smollm2_135m/").
 std::string bare_name(std::string text) {
@@ -133,7 +130,7 @@ void Session::gather_eos_ids() {
 }
 
 void Session::reserve(const std::function<void(Decoder& decoder, Stream& stream)>& calls) {
-    Arena dry_arena(*dry_device_, kDryCapacity);
+    Arena dry_arena(*dry_device_, dry_address_space());
     Meter dry_meter;
     Stream dry_stream(*dry_device_, dry_arena, dry_meter);
     calls(*dry_decoder_, dry_stream);

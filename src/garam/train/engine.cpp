@@ -139,19 +139,26 @@ TrainingEngine::EvalResult TrainingEngine::evaluate(const std::vector<TokenBatch
 MemoryPlan plan_memory(const DeviceProfile& profile, const ModelFiles& files,
                        const EngineOptions& options, const BatchBounds& training,
                        std::int64_t micro_batches, const BatchBounds& evaluation) {
-    constexpr std::int64_t kUnbounded = std::int64_t{1} << 42;  // address space, not memory
+    const std::int64_t unbounded = dry_address_space();
     const auto device = make_dry_device(profile);
-    TrainingEngine engine(*device, files, options, kUnbounded);
-    engine.step(std::vector<TokenBatch>(static_cast<std::size_t>(micro_batches),
-                                        batch_of(training)),
-                0, 0);
+    TrainingEngine engine(*device, files, options, unbounded);
+    const TokenBatch largest = batch_of(training);
+    // Further micro-batches need no more memory, and each costs what the second one does.
+    engine.step({largest}, 0, 0);
+    const Cost one = engine.meter().total().cost;
+    engine.meter().clear();
+    engine.step({largest, largest}, 0, 0);
+    const Cost two = engine.meter().total().cost;
+    const auto more = static_cast<double>(micro_batches - 1);
     MemoryPlan plan;
-    plan.step_cost = engine.meter().total().cost;
+    plan.step_cost = {one.flops + more * (two.flops - one.flops),
+                      one.bytes_read + more * (two.bytes_read - one.bytes_read),
+                      one.bytes_written + more * (two.bytes_written - one.bytes_written)};
     if (evaluation.tokens > 0) engine.evaluate({batch_of(evaluation)});
 
     plan.arena_bytes = engine.arena().peak();
     plan.by_purpose = device->memory().current_by;
-    plan.by_purpose[static_cast<std::size_t>(Purpose::scratch)] -= kUnbounded;
+    plan.by_purpose[static_cast<std::size_t>(Purpose::scratch)] -= unbounded;
     for (std::size_t p = 0; p < plan.by_purpose.size(); ++p) {
         plan.by_purpose[p] += engine.arena().peak_by()[p];
         plan.total_bytes += plan.by_purpose[p];

@@ -202,12 +202,16 @@ MemoryPlan PreparedJob::plan() const {
 
 std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
     validate(config);
-    if (config.threads > 0) set_num_threads(config.threads);
+    const int processors = num_threads();
+    if (config.threads > 0) set_num_threads(std::min(config.threads, processors));
     auto job = std::unique_ptr<PreparedJob>(new PreparedJob{
         .config = config,
         .files = ModelFiles::open(config.model),
         .tokenizer = load_tokenizer(config.model),
     });
+    if (config.threads > processors)
+        job->notes.push_back("threads: " + std::to_string(config.threads) + " asked for, " +
+                             std::to_string(processors) + " used: all that this process may use");
     job->profile = detect_cpu_profile();
     const TrainConfig& train = job->config.train;
     read_data(*job);

@@ -1,5 +1,7 @@
 #include <sys/mman.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -31,6 +33,14 @@ class DryDevice final : public Device {
 };
 
 }  // namespace
+
+std::int64_t dry_address_space() {
+    constexpr std::int64_t kPlenty = std::int64_t{1} << 42;
+    rlimit limit{};
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kPlenty;
+    // Half: weights, files and the program itself need the rest.
+    return std::min(kPlenty, static_cast<std::int64_t>(limit.rlim_cur / 2));
+}
 
 std::unique_ptr<Device> make_dry_device(const DeviceProfile& target) {
     return std::make_unique<DryDevice>(target);
