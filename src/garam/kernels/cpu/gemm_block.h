@@ -11,7 +11,7 @@
 //       pack the rows of a, unless they serve as they lie
 //       for panels: the tile's sums in registers over the block
 //
-// Few rows times a b that lies [n, k] pack no columns (gemm_stream.h).
+// Few rows of an a that lies [m, k] times a b that lies [n, k] pack no columns (gemm_stream.h).
 //
 // An element's value is ((s1 + s2) + s3) …, s_i being the i-th block's sum in the order of k, each
 // from zero; the blocks' limits depend on k only. So it has the same bits wherever the element lies
@@ -80,7 +80,7 @@ class BlockProduct {
             part_ = {first, steps_ - first < depth_ ? steps_ - first : depth_, block_.k};
             out_.first = first == 0;
             out_.last = first + part_.steps == steps_;
-            if (block_.transpose_b && block_.m <= kStreamRows) {
+            if (block_.transpose_b && !block_.transpose_a && block_.m <= kStreamRows) {
                 take_rows(0);
                 stream_columns();
                 continue;

@@ -5,7 +5,7 @@
 #include "garam/kernels/cpu/simd.h"
 
 #if defined(__FMA__)
-#include <immintrin.h>
+#include <immintrin.h>  // always inlined: no copy for the linker to merge (kernel_table.h)
 #endif
 
 GARAM_KERNELS_BEGIN
