@@ -161,7 +161,7 @@ void OpRun::run(const Body& body, const Cost& cost, bool same_bits_for_any_threa
     EXPECT_EQ(metered.bytes_read, cost.bytes_read);
     EXPECT_EQ(metered.bytes_written, cost.bytes_written);
 
-    // The library's own scratch may depend on its threads: plan with as many as computed last.
+    // The plan must not depend on the threads of the moment, only on those of the profile.
     const int before = num_threads();
     set_num_threads(3);
     const auto dry = make_dry_device(profile_);
