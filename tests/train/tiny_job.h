@@ -45,8 +45,9 @@ class TinyJob {
     std::filesystem::path output() const { return config.train.output_dir; }
     const TempDir& dir() const { return dir_; }
 
-    void write_rows(const std::string& name, const std::vector<int>& lengths,
-                    std::uint64_t seed) const {
+    // Completions are of 26 characters from `first` on.
+    void write_rows(const std::string& name, const std::vector<int>& lengths, std::uint64_t seed,
+                    char first = 'a') const {
         std::ofstream file(dir_ / name);
         Random random(seed);
         for (const int length : lengths) {
@@ -54,7 +55,7 @@ class TinyJob {
             std::string completion;
             for (int i = 0; i < length; ++i) {
                 prompt += static_cast<char>('a' + random.below(26));
-                completion += static_cast<char>('a' + (i * 7) % 26);
+                completion += static_cast<char>(first + (i * 7) % 26);
             }
             Json row;
             row.set("prompt", prompt.substr(0, prompt.size() / 2));

@@ -280,8 +280,8 @@ TEST(Trainer, ARunThatCannotBeginLeavesNoFolder) {
 // load_best_model_at_end leaves as the result.
 TEST(Trainer, BestIsTheAdapterOfTheBestEvaluation) {
     TinyJob job;
-    job.config.train.learning_rate = 3;  // far too high: the loss rises again
-    job.config.train.lr_scheduler_type = "constant";
+    // Letters that training makes ever less likely: the first evaluation is the best.
+    job.write_rows("validation.jsonl", {20, 11, 35}, 2, 'A');
     job.config.train.max_steps = 12;
     job.config.train.eval_steps = 1;
     job.config.train.save_steps = 1;
@@ -303,8 +303,8 @@ TEST(Trainer, BestIsTheAdapterOfTheBestEvaluation) {
 
 TEST(Trainer, EarlyStopping) {
     TinyJob job;
-    job.config.train.learning_rate = 3;
-    job.config.train.lr_scheduler_type = "constant";
+    // Letters that training makes ever less likely: the first evaluation is the best.
+    job.write_rows("validation.jsonl", {20, 11, 35}, 2, 'A');
     job.config.train.max_steps = 100;
     job.config.train.eval_steps = 1;
     job.config.train.save_steps = 1;

@@ -90,14 +90,19 @@ TrainingEngine::StepResult TrainingEngine::step(const std::vector<TokenBatch>& m
 
 void TrainingEngine::report_non_finite(const std::vector<TokenBatch>& micro_batches,
                                        std::int64_t steps_done, double loss) {
-    std::string where = "no single layer";
+    std::string where = "each gradient is finite, their common norm is not";
     for (const Parameter& parameter : model_.parameters()) {
         if (is_finite(parameter.gradient)) continue;
         where = "the gradient of " + parameter.name;
         break;
     }
+    const auto stopped = [&] {
+        return Error("training stopped: loss " + std::to_string(loss) + " or gradient of step " +
+                     std::to_string(steps_done + 1) + " is not finite (" + where +
+                     "): lower train.learning_rate, or train in fp32 with train.bf16=false; "
+                     "nothing of this step was applied");
+    };
     // Which sample: each one alone, until one gives a loss or gradient that is not finite.
-    std::string sample = "no single sample";
     for (const TokenBatch& batch : micro_batches) {
         for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
             TokenBatch alone;
@@ -113,16 +118,12 @@ void TrainingEngine::report_non_finite(const std::vector<TokenBatch>& micro_batc
             model_.train_step(stream_, alone, pass(steps_done), loss_sum_);
             if (std::isfinite(read_scalar(stream_, loss_sum_)) && is_finite(model_.all_gradients()))
                 continue;
-            throw Error("training stopped: loss " + std::to_string(loss) + " or gradient of step " +
-                        std::to_string(steps_done + 1) + " is not finite (" + where + "; row " +
-                        std::to_string(batch.sample_ids[s] + 1) +
-                        " of the training data alone gives it): lower train.learning_rate, or "
-                        "train in fp32 with train.bf16=false; nothing of this step was applied");
+            where += "; row " + std::to_string(batch.sample_ids[s] + 1) +
+                     " of the training data alone gives it";
+            throw stopped();
         }
     }
-    throw Error("training stopped: loss " + std::to_string(loss) + " or gradient of step " +
-                std::to_string(steps_done + 1) + " is not finite (" + where + "; " + sample +
-                " gives it alone): lower train.learning_rate; nothing of this step was applied");
+    throw stopped();
 }
 
 TrainingEngine::EvalResult TrainingEngine::evaluate(const std::vector<TokenBatch>& batches) {
