@@ -280,9 +280,10 @@ TEST(Trainer, ARunThatCannotBeginLeavesNoFolder) {
 // load_best_model_at_end leaves as the result.
 TEST(Trainer, BestIsTheAdapterOfTheBestEvaluation) {
     TinyJob job;
-    // Letters that training makes ever less likely: the first evaluation is the best.
+    // Letters that training makes ever less likely: the loss soon rises.
     job.write_rows("validation.jsonl", {20, 11, 35}, 2, 'A');
     job.config.train.max_steps = 12;
+    job.config.train.learning_rate = 0.1;
     job.config.train.eval_steps = 1;
     job.config.train.save_steps = 1;
     job.config.train.load_best_model_at_end = true;
@@ -303,7 +304,7 @@ TEST(Trainer, BestIsTheAdapterOfTheBestEvaluation) {
 
 TEST(Trainer, EarlyStopping) {
     TinyJob job;
-    // Letters that training makes ever less likely: the first evaluation is the best.
+    // Letters that training makes ever less likely: the loss soon rises.
     job.write_rows("validation.jsonl", {20, 11, 35}, 2, 'A');
     job.config.train.max_steps = 100;
     job.config.train.eval_steps = 1;
