@@ -93,9 +93,9 @@ std::unique_ptr<Declared> declare(CLI::App& app, Command& command) {
 void refuse_leftovers(const Declared& declared) {
     const std::vector<std::string> rest = declared.app->remaining();
     if (rest.empty()) return;
-    std::string given = rest.front();
+    const std::string& given = rest.front();
     const std::string name = declared.command->name();
-    if (given.rfind("-", 0) != 0)
+    if (!given.starts_with('-'))
         throw Error("garam " + name + ": '" + given + "' is one argument too many");
     const auto dashes = given.find_first_not_of('-');
     if (dashes != std::string::npos && is_override(given.substr(dashes)))
@@ -167,7 +167,7 @@ int dispatch(const std::vector<std::unique_ptr<Command>>& commands,
         std::fputs(app.help().c_str(), stderr);
         return kUserError;
     }
-    if (arguments[0].rfind("-", 0) != 0) refuse_unknown_command(commands, arguments[0]);
+    if (!arguments[0].starts_with('-')) refuse_unknown_command(commands, arguments[0]);
     try {
         // CLI11 takes the arguments from the back.
         std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());

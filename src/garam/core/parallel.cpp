@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -149,7 +150,7 @@ struct Shared {
     Shared() {
         pthread_atfork(nullptr, nullptr, [] {
             Shared& shared = instance();
-            static_cast<void>(shared.pool.release());
+            [[maybe_unused]] Pool* const lost = shared.pool.release();
             new (&shared.in_use) std::mutex;
             inside_body = false;
         });
