@@ -176,6 +176,7 @@ TEST(Trainer, InterruptSavesAndResumes) {
     } interrupter;
     const EndReport end = stopped.run({&interrupter});
     EXPECT_EQ(end.reason, "interrupted");
+    EXPECT_EQ(end.signal, SIGINT);
     EXPECT_EQ(end.step, 4);
     EXPECT_TRUE(std::filesystem::exists(stopped.output() / "checkpoint-4"));
     EXPECT_FALSE(std::filesystem::exists(stopped.output() / "adapter"));

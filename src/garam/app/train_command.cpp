@@ -8,7 +8,7 @@ namespace garam {
 
 namespace {
 
-constexpr int kInterrupted = 130;
+constexpr int kSignalled = 128;  // plus the signal's number, as shells count
 
 class TrainCommand : public Command {
   public:
@@ -24,7 +24,7 @@ class TrainCommand : public Command {
   garam train spam.yaml train.resume_from_checkpoint=true
 
 garam config lists the keys. Paths are taken from the current directory. Ctrl-C finishes the
-step, saves a checkpoint and ends with status 130.)";
+step, saves a checkpoint and ends with status 130 (SIGTERM does the same with 143).)";
     }
     void declare(Arguments& arguments) override {
         arguments.positionals("SETTINGS", settings_, "CONFIG.yaml … key=value …");
@@ -33,7 +33,7 @@ step, saves a checkpoint and ends with status 130.)";
         const LoadedJob job = load_job(settings_);
         ConsoleProgress progress;
         const EndReport report = train(job.config, job.yaml, {&progress});
-        return report.reason == "interrupted" ? kInterrupted : 0;
+        return report.signal != 0 ? kSignalled + report.signal : 0;
     }
 
   private:

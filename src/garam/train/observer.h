@@ -62,6 +62,7 @@ struct EvalReport {
 
 struct EndReport {
     std::string reason;  // "finished", "interrupted", "stopped early"
+    int signal = 0;      // that interrupted it: SIGINT or SIGTERM
     std::int64_t step = 0;
     std::int64_t max_steps = 0;
     double epoch = 0;

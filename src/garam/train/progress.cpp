@@ -90,7 +90,7 @@ std::string format_progress(const ProgressLine& line, int columns) {
     parts.push_back({3, format_duration(line.elapsed) + "<" +
                             (line.remaining ? format_duration(*line.remaining) : "--:--")});
     for (int least = 5; least >= 0; --least) {
-        const std::string text = joined(parts, least);
+        std::string text = joined(parts, least);
         if (text.size() > room) continue;
         const int left = static_cast<int>(room - text.size()) - 1;
         if (left < kNarrowestBar) return text;

@@ -83,6 +83,7 @@ class Trainer {
         if (last_saved_ != state_.global_step) save();
         EndReport end = summary(reason);
         if (reason == "interrupted") {
+            end.signal = interrupt.signal();
             end.outputs.emplace_back("checkpoint", (output_dir_ / checkpoint_name()).string());
         } else {
             finish(end);
