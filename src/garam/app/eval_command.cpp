@@ -18,6 +18,7 @@
 #include "garam/data/read_samples.h"
 #include "garam/serve/classification.h"
 #include "garam/serve/scoring.h"
+#include "garam/train/prepared_job.h"
 
 namespace garam {
 namespace {
@@ -106,13 +107,9 @@ Examples:
         Session session(session_.options());
         print_warnings(session);
 
-        EncodingSettings encoding;
-        encoding.max_length = std::min(job_.train.max_length, session.context());
-        encoding.truncation = job_.train.truncation_mode == "keep_end" ? Truncation::keep_end
-                                                                       : Truncation::keep_start;
-        encoding.assistant_only_loss = job_.train.assistant_only_loss;
-        encoding.completion_only_loss = job_.train.completion_only_loss;
-        encoding.vocab_size = session.decoder().config().vocab_size;
+        EncodingSettings encoding =
+            encoding_settings(job_.train, session.decoder().config().vocab_size);
+        encoding.max_length = std::min(encoding.max_length, session.context());
         const bool classify =
             !perplexity_ && !job_.data.instruction.empty() && !job_.data.label_column.empty();
         if (!classify && show_ > 0) throw Error("--show needs labelled rows: set data.instruction");

@@ -10,7 +10,7 @@
 namespace garam {
 namespace {
 
-constexpr std::string_view kPlaceholder = "{text}";
+constexpr std::string_view kTextMark = "{text}";
 
 const std::string& text_of(const Json& value, const std::string& key, const std::string& where) {
     return value.string(where + ": " + key);
@@ -246,11 +246,11 @@ EncodedRow RowEncoder::encode_labelled(const std::string& text, const std::strin
 
 std::string RowEncoder::prompt(const std::string& text) const {
     std::string asked = config_.instruction;
-    if (asked.find(kPlaceholder) == std::string::npos) asked += "\n" + std::string(kPlaceholder);
+    if (asked.find(kTextMark) == std::string::npos) asked += "\n" + std::string(kTextMark);
     // The text itself may hold "{text}": what was put in is not looked at again.
-    for (std::size_t at = 0; (at = asked.find(kPlaceholder, at)) != std::string::npos;
+    for (std::size_t at = 0; (at = asked.find(kTextMark, at)) != std::string::npos;
          at += text.size())
-        asked.replace(at, kPlaceholder.size(), text);
+        asked.replace(at, kTextMark.size(), text);
     return asked;
 }
 

@@ -14,27 +14,18 @@ void gated_mlp_forward(Stream& stream, const GatedMlp& layer, const PassContext&
     const auto make = [&](const Shape& shape) {
         return make_activation(stream, pass, dtype, shape);
     };
-    const auto make_u = [&](const Linear& linear) {
-        return make_adapter_activation(stream, pass, linear, tokens, dtype);
-    };
-    saved.normed = make({tokens, x.columns()});
-    saved.rstd = pass.keep ? make_activation(stream, pass, DType::f32, {tokens}) : Tensor();
-    rms_norm_forward(stream, x, layer.norm.weight, layer.norm.eps, saved.normed, saved.rstd);
+    normalise(stream, layer.norm, pass, x, saved.normed, saved.rstd);
 
     const Shape wide{tokens, layer.gate_proj.out_features()};
     saved.gate = make(wide);
-    saved.u_gate = make_u(layer.gate_proj);
-    linear_forward(stream, layer.gate_proj, saved.normed, saved.gate, false, pass.dropout,
-                   saved.u_gate);
+    project(stream, layer.gate_proj, pass, saved.normed, saved.gate, false, saved.u_gate);
     saved.up = make(wide);
-    saved.u_up = make_u(layer.up_proj);
-    linear_forward(stream, layer.up_proj, saved.normed, saved.up, false, pass.dropout, saved.u_up);
+    project(stream, layer.up_proj, pass, saved.normed, saved.up, false, saved.u_up);
     saved.product = make(wide);
     silu_mul_forward(stream, saved.gate, saved.up, saved.product);
 
     cast(stream, x, out);
-    saved.u_down = make_u(layer.down_proj);
-    linear_forward(stream, layer.down_proj, saved.product, out, true, pass.dropout, saved.u_down);
+    project(stream, layer.down_proj, pass, saved.product, out, true, saved.u_down);
 }
 
 void gated_mlp_backward(Stream& stream, const GatedMlp& layer, const PassContext& pass,

@@ -11,10 +11,19 @@ Tensor make_activation(Stream& stream, const PassContext& pass, DType dtype, con
                      : stream.arena().scratch(dtype, shape);
 }
 
-Tensor make_adapter_activation(Stream& stream, const PassContext& pass, const Linear& linear,
-                               std::int64_t tokens, DType dtype) {
-    if (!linear.lora || !pass.keep) return {};
-    return make_activation(stream, pass, dtype, {tokens, linear.lora->A.extent(0)});
+void normalise(Stream& stream, const RmsNorm& norm, const PassContext& pass, const Tensor& x,
+               Tensor& normed, Tensor& rstd) {
+    normed = make_activation(stream, pass, x.dtype(), {x.rows(), x.columns()});
+    rstd = pass.keep ? make_activation(stream, pass, DType::f32, {x.rows()}) : Tensor();
+    rms_norm_forward(stream, x, norm.weight, norm.eps, normed, rstd);
+}
+
+void project(Stream& stream, const Linear& linear, const PassContext& pass, const Tensor& x,
+             const Tensor& y, bool accumulate, Tensor& u) {
+    u = linear.lora && pass.keep
+            ? make_activation(stream, pass, x.dtype(), {x.rows(), linear.lora->A.extent(0)})
+            : Tensor();
+    linear_forward(stream, linear, x, y, accumulate, pass.dropout, u);
 }
 
 void self_attention_forward(Stream& stream, const SelfAttention& layer, const PassContext& pass,
@@ -26,17 +35,11 @@ void self_attention_forward(Stream& stream, const SelfAttention& layer, const Pa
     const auto make = [&](const Shape& shape) {
         return make_activation(stream, pass, dtype, shape);
     };
-    const auto make_u = [&](const Linear& linear) {
-        return make_adapter_activation(stream, pass, linear, tokens, dtype);
-    };
 
-    saved.normed = make({tokens, x.columns()});
-    saved.rstd = pass.keep ? make_activation(stream, pass, DType::f32, {tokens}) : Tensor();
-    rms_norm_forward(stream, x, layer.norm.weight, layer.norm.eps, saved.normed, saved.rstd);
+    normalise(stream, layer.norm, pass, x, saved.normed, saved.rstd);
 
     saved.q = make({tokens, layer.q_proj.out_features()});
-    saved.u_q = make_u(layer.q_proj);
-    linear_forward(stream, layer.q_proj, saved.normed, saved.q, false, pass.dropout, saved.u_q);
+    project(stream, layer.q_proj, pass, saved.normed, saved.q, false, saved.u_q);
     Tensor new_k, new_v;
     if (cache != nullptr) {
         const std::int64_t end = pass.cache_length + tokens;
@@ -49,10 +52,8 @@ void self_attention_forward(Stream& stream, const SelfAttention& layer, const Pa
         new_k = saved.k = make({tokens, layer.k_proj.out_features()});
         new_v = saved.v = make({tokens, layer.v_proj.out_features()});
     }
-    saved.u_k = make_u(layer.k_proj);
-    linear_forward(stream, layer.k_proj, saved.normed, new_k, false, pass.dropout, saved.u_k);
-    saved.u_v = make_u(layer.v_proj);
-    linear_forward(stream, layer.v_proj, saved.normed, new_v, false, pass.dropout, saved.u_v);
+    project(stream, layer.k_proj, pass, saved.normed, new_k, false, saved.u_k);
+    project(stream, layer.v_proj, pass, saved.normed, new_v, false, saved.u_v);
 
     rotary(stream, saved.q, layer.shape.head_dim, pass.rotary.cos, pass.rotary.sin, pass.positions,
            false);
@@ -65,8 +66,7 @@ void self_attention_forward(Stream& stream, const SelfAttention& layer, const Pa
                       saved.lse);
 
     cast(stream, x, out);
-    saved.u_o = make_u(layer.o_proj);
-    linear_forward(stream, layer.o_proj, saved.attended, out, true, pass.dropout, saved.u_o);
+    project(stream, layer.o_proj, pass, saved.attended, out, true, saved.u_o);
 }
 
 void self_attention_backward(Stream& stream, const SelfAttention& layer, const PassContext& pass,

@@ -50,9 +50,12 @@ struct SelfAttentionSaved {
 
 // Memory for what a forward makes: kept for the backward, or scratch of the enclosing scope.
 Tensor make_activation(Stream& stream, const PassContext& pass, DType dtype, const Shape& shape);
-// u of a linear's adapter, or an empty Tensor when it has none.
-Tensor make_adapter_activation(Stream& stream, const PassContext& pass, const Linear& linear,
-                               std::int64_t tokens, DType dtype);
+// rms_norm of x: makes `normed`, and `rstd` where a backward follows.
+void normalise(Stream& stream, const RmsNorm& norm, const PassContext& pass, const Tensor& x,
+               Tensor& normed, Tensor& rstd);
+// linear_forward() that makes `u` itself where a backward will need it; else u becomes empty.
+void project(Stream& stream, const Linear& linear, const PassContext& pass, const Tensor& x,
+             const Tensor& y, bool accumulate, Tensor& u);
 
 // x and out must be different memory. With a cache, this pass's keys and values are appended to it and
 // attention sees all of it (one sequence only).

@@ -12,17 +12,6 @@ namespace {
 
 constexpr std::int64_t kMaxSteps = std::int64_t{1} << 31;
 
-EncodingSettings encoding_of(const TrainConfig& train, std::int64_t vocab_size) {
-    EncodingSettings settings;
-    settings.max_length = train.max_length;
-    settings.truncation =
-        train.truncation_mode == "keep_end" ? Truncation::keep_end : Truncation::keep_start;
-    settings.assistant_only_loss = train.assistant_only_loss;
-    settings.completion_only_loss = train.completion_only_loss;
-    settings.vocab_size = vocab_size;
-    return settings;
-}
-
 LoaderOptions loader_options(const JobConfig& config) {
     LoaderOptions options;
     options.rows_per_micro_batch = config.train.per_device_train_batch_size;
@@ -117,7 +106,7 @@ BatchBounds bounds_of(const std::vector<TokenBatch>& batches) {
 
 void read_data(PreparedJob& job) {
     const JobConfig& config = job.config;
-    const EncodingSettings encoding = encoding_of(
+    const EncodingSettings encoding = encoding_settings(
         config.train,
         DecoderConfig::from_json(job.files.config(), job.files.path().string()).vocab_size);
     job.training = read_samples(config.data.train, config.data, encoding, *job.tokenizer);
@@ -194,6 +183,17 @@ void choose_adapter(PreparedJob& job) {
 }
 
 }  // namespace
+
+EncodingSettings encoding_settings(const TrainConfig& train, std::int64_t vocab_size) {
+    EncodingSettings settings;
+    settings.max_length = train.max_length;
+    settings.truncation =
+        train.truncation_mode == "keep_end" ? Truncation::keep_end : Truncation::keep_start;
+    settings.assistant_only_loss = train.assistant_only_loss;
+    settings.completion_only_loss = train.completion_only_loss;
+    settings.vocab_size = vocab_size;
+    return settings;
+}
 
 MemoryPlan PreparedJob::plan() const {
     return plan_memory(profile, files, engine, training_bounds,

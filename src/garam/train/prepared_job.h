@@ -39,6 +39,9 @@ struct PreparedJob {
     MemoryPlan plan() const;
 };
 
+// How rows become tokens under these keys, for training and evaluation alike.
+EncodingSettings encoding_settings(const TrainConfig& train, std::int64_t vocab_size);
+
 // Throws Error for whatever is wrong with config, model, adapter or data.
 std::unique_ptr<PreparedJob> prepare(const JobConfig& config);
 
