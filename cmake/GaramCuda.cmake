@@ -1,4 +1,4 @@
-# The CUDA language, and the library garam_cuda of every src/garam/**/cuda/*.cu.
+# The CUDA language, and the library garam_cuda of all kernels in src/garam/kernels/cuda.
 # CMAKE_CUDA_ARCHITECTURES comes from the preset.
 if(NOT CMAKE_CUDA_COMPILER)
   find_program(GARAM_NVCC nvcc HINTS /usr/local/cuda/bin)
@@ -16,15 +16,12 @@ set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 
-file(GLOB_RECURSE GARAM_CUDA_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/garam/*.cu")
-list(FILTER GARAM_CUDA_SOURCES INCLUDE REGEX "/cuda/[^/]+\\.cu$")
-list(LENGTH GARAM_CUDA_SOURCES count)
-if(count EQUAL 0)
-  set(note "GARAM_CUDA: there are no CUDA sources under src/garam yet, only the CPU program is built")
-  message(STATUS "${note}")
-  add_custom_target(garam_cuda COMMAND "${CMAKE_COMMAND}" -E echo "${note}" VERBATIM)
-else()
-  message(STATUS "GARAM_CUDA: ${count} CUDA sources for architectures ${CMAKE_CUDA_ARCHITECTURES}")
-  add_library(garam_cuda STATIC ${GARAM_CUDA_SOURCES})
-  target_include_directories(garam_cuda PUBLIC "${PROJECT_SOURCE_DIR}/src")
-endif()
+find_package(CUDAToolkit 13 REQUIRED)
+
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/garam/kernels/cuda/*.cu"
+  "${PROJECT_SOURCE_DIR}/src/garam/kernels/cuda/*.cpp")
+add_library(garam_cuda STATIC ${sources})
+target_include_directories(garam_cuda PUBLIC "${PROJECT_SOURCE_DIR}/src")
+target_compile_options(garam_cuda PRIVATE
+  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr> $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo>)
+target_link_libraries(garam_cuda PUBLIC garam_core CUDA::cudart_static CUDA::cublasLt)

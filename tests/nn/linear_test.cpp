@@ -70,7 +70,8 @@ TEST_P(LinearTest, ForwardAndEveryGradientAgainstDoublePrecision) {
     linear.lora->scaling = 1.75f;
     linear.lora->dropout = static_cast<float>(GetParam());
     linear.lora->module = 5;
-    const DropoutContext context{true, 3, 8, h.of(std::vector<std::int32_t>{0, 1, 2, 0, 1, 2, 3}),
+    const DropoutContext context{true, 3, h.of(std::vector<std::int32_t>{8}),
+                                 h.of(std::vector<std::int32_t>{0, 1, 2, 0, 1, 2, 3}),
                                  h.of(std::vector<std::int64_t>{4, 4, 4, 9, 9, 9, 9})};
     const Tensor x = h.random({kTokens, kIn});
     const Tensor dy = h.random({kTokens, kOut});

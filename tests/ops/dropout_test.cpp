@@ -13,8 +13,9 @@ GARAM_FOR_ALL_PROFILES(Dropout);
 
 const DropoutPlace kPlace{0x123456789abcdef0u, 17, 211};
 
-DropoutKey key_of(const DropoutPlace& place, const Tensor& positions, const Tensor& samples) {
-    return {place.seed, place.step, place.module, positions, samples};
+DropoutKey key_of(const DropoutPlace& place, const Tensor& step, const Tensor& positions,
+                  const Tensor& samples) {
+    return {place.seed, step, place.module, positions, samples};
 }
 
 TEST_P(Dropout, MaskIsTheFormula) {
@@ -32,11 +33,12 @@ TEST_P(Dropout, MaskIsTheFormula) {
             }
             const int positions = run.integers(position);
             const int samples = run.integers64(sample);
+            const int step = run.integers({static_cast<std::int32_t>(kPlace.step)});
             const int y = accumulate ? run.in_place(c.dtype, c.tokens, c.columns, c.pad + 1)
                                      : run.output(c.dtype, c.tokens, c.columns, c.pad + 1);
             run.run(
                 [&](Stream& stream, const std::vector<Tensor>& t) {
-                    dropout(stream, t[x], c.p, key_of(kPlace, t[positions], t[samples]), t[y],
+                    dropout(stream, t[x], c.p, key_of(kPlace, t[step], t[positions], t[samples]), t[y],
                             accumulate);
                 },
                 accumulate ? c.accumulating : c.cost);

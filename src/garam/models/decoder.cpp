@@ -9,7 +9,7 @@
 
 namespace garam {
 
-DeviceBatch upload(Stream& stream, const TokenBatch& batch) {
+DeviceBatch upload(Stream& stream, const TokenBatch& batch, std::uint32_t steps_done) {
     DeviceBatch device;
     device.tokens = batch.tokens();
     device.segments = {batch.cu_seqlens, batch.cu_seqlens};
@@ -37,6 +37,7 @@ DeviceBatch upload(Stream& stream, const TokenBatch& batch) {
     device.ids = put(DType::i32, batch.ids);
     device.positions = put(DType::i32, batch.positions);
     device.samples = put(DType::i64, samples);
+    device.step = put(DType::i32, std::vector<std::int32_t>{static_cast<std::int32_t>(steps_done)});
     device.target_rows = put(DType::i32, target_rows);
     device.targets = put(DType::i32, targets);
     return device;
@@ -76,7 +77,7 @@ PassContext Decoder::pass_context(const DeviceBatch& batch, const TrainingPass* 
     context.positions = batch.positions;
     context.rotary = rotary_;
     if (pass != nullptr) {
-        context.dropout = {pass->dropout, pass->seed, pass->step, batch.positions, batch.samples};
+        context.dropout = {pass->dropout, pass->seed, batch.step, batch.positions, batch.samples};
         context.keep = !pass->recompute;
     }
     return context;
@@ -102,7 +103,7 @@ void Decoder::train_step(Stream& stream, const TokenBatch& batch, const Training
     if (batch.num_targets() == 0) return;
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch);
+    const DeviceBatch device = upload(stream, batch, pass.step);
     PassContext context = pass_context(device, &pass);
     const Shape hidden{device.tokens, config_.hidden_size};
     std::vector<BlockSaved> saved(blocks_.size());
@@ -172,7 +173,7 @@ void Decoder::evaluate(Stream& stream, const TokenBatch& batch, const Tensor& lo
     const PhaseScope phase(stream.meter(), "evaluate");
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch);
+    const DeviceBatch device = upload(stream, batch, 0);
     const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), nullptr);
     const Tensor row_losses = arena.scratch(DType::f32, device.targets.shape());
     lm_head_loss(stream, head_, loss_, x, device.target_rows, device.targets, row_losses, loss_sum,
@@ -201,7 +202,7 @@ void Decoder::logits(Stream& stream, const TokenBatch& batch, const std::vector<
     check_batch(batch);
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch);
+    const DeviceBatch device = upload(stream, batch, 0);
     const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), nullptr);
     head_logits(stream, x, rows, out);
     arena.rewind(start);
@@ -243,7 +244,7 @@ void Decoder::decode(Stream& stream, KvCache& cache, std::span<const std::int32_
     const PhaseScope phase(stream.meter(), count > 1 ? "prefill" : "decode");
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch);
+    const DeviceBatch device = upload(stream, batch, 0);
     PassContext context = pass_context(device, nullptr);
     context.cache_length = cache.length;
     context.segments.cu_k = {0, static_cast<std::int32_t>(cache.length + count)};

@@ -29,10 +29,11 @@ struct DeviceBatch {
     Tensor ids;          // i32 [tokens]
     Tensor positions;    // i32 [tokens]
     Tensor samples;      // i64 [tokens]: row number of each token's sample
+    Tensor step;         // i32 [1]: optimiser steps done, keys dropout
     Tensor target_rows;  // i32 [targets]: tokens that have a target
     Tensor targets;      // i32 [targets]
 };
-DeviceBatch upload(Stream& stream, const TokenBatch& batch);
+DeviceBatch upload(Stream& stream, const TokenBatch& batch, std::uint32_t steps_done);
 
 // What a training pass does besides the arithmetic.
 struct TrainingPass {

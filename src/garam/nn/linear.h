@@ -38,7 +38,7 @@ struct Linear {
 struct DropoutContext {
     bool training = false;
     std::uint64_t seed = 0;
-    std::uint32_t step = 0;
+    Tensor step;       // i32 [1]: optimiser steps done
     Tensor positions;  // i32 [tokens]
     Tensor samples;    // i64 [tokens]
 };

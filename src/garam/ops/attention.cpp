@@ -23,7 +23,7 @@ void check_segments(const AttentionSegments& segments, std::int64_t q_tokens, st
     GARAM_CHECK(!cu_q.empty() && cu_q.size() == cu_k.size(),
                 "attention: cu_q and cu_k of different lengths");
     GARAM_CHECK(cu_q.front() == 0 && cu_k.front() == 0 && cu_q.back() == q_tokens &&
-                    cu_k.back() == k_tokens,
+                    (equal ? cu_k.back() == k_tokens : cu_k.back() <= k_tokens),
                 "attention: segments do not cover the tokens");
     for (std::size_t s = 0; s + 1 < cu_q.size(); ++s) {
         const std::int64_t lq = length(cu_q, s);

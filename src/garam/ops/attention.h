@@ -21,9 +21,16 @@ namespace garam {
 // Segment i: queries [cu_q[i], cu_q[i+1]) attend to keys [cu_k[i], cu_k[i+1]). In training both are the
 // batch's cu_seqlens. With more keys than queries (a KV cache) the queries are the last positions: query
 // j of lq sees keys 0 … lk - lq + j. Host arrays: the op's cost depends on them.
+// k and v may hold more rows than cu_k.back(): a cache that is not full.
+//
+// A card reads the same numbers from its own memory (`device_cu_q`, `device_cu_k`), so that work recorded
+// once serves other lengths: of the host arrays it then needs only the number of segments, and grids are
+// cut for tokens / block + segments tiles, of which those past the end do nothing.
 struct AttentionSegments {
     std::vector<std::int32_t> cu_q;  // [segments + 1]
     std::vector<std::int32_t> cu_k;  // [segments + 1]
+    Tensor device_cu_q;              // i32 [segments + 1]; empty on the CPU
+    Tensor device_cu_k;
 };
 
 struct AttentionShape {

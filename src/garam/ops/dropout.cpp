@@ -17,6 +17,7 @@ void dropout(Stream& stream, const Tensor& x, float p, const DropoutKey& key, co
     check_matrix(stream, kName, y, tokens, columns, x.dtype());
     check_vector(stream, kName, key.positions, tokens, DType::i32);
     check_vector(stream, kName, key.samples, tokens, DType::i64);
+    check_vector(stream, kName, key.step, 1, DType::i32);
     GARAM_CHECK(p >= 0 && p < 1, "dropout: probability outside [0, 1)");
 
     Cost cost;
@@ -33,6 +34,7 @@ void dropout(Stream& stream, const Tensor& x, float p, const DropoutKey& key, co
     mask.threshold = static_cast<std::uint32_t>(std::ceil(static_cast<double>(p) * 0x1p24));
     mask.factor = 1.0f / (1.0f - p);
     const auto kernel = element_kernels(stream, x.dtype()).dropout;
+    const auto step = static_cast<std::uint32_t>(*key.step.data<std::int32_t>());
     const std::int32_t* const positions = key.positions.data<std::int32_t>();
     const std::int64_t* const samples = key.samples.data<std::int64_t>();
     parallel_for(tokens, rows_per_piece(columns), [&](std::int64_t begin, std::int64_t end) {
@@ -41,7 +43,7 @@ void dropout(Stream& stream, const Tensor& x, float p, const DropoutKey& key, co
             const std::uint64_t sample = static_cast<std::uint64_t>(samples[t]);
             row.position = static_cast<std::uint32_t>(positions[t]);
             row.sample_low = static_cast<std::uint32_t>(sample);
-            row.sample_high_xor_step = static_cast<std::uint32_t>(sample >> 32) ^ key.step;
+            row.sample_high_xor_step = static_cast<std::uint32_t>(sample >> 32) ^ step;
             kernel(row, element_at(x, t, 0), element_at(y, t, 0), columns, accumulate);
         }
     });

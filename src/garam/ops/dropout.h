@@ -21,7 +21,7 @@ namespace garam {
 // token's sample) are tensors of the micro-batch; `module` numbers the place in the model.
 struct DropoutKey {
     std::uint64_t seed = 0;
-    std::uint32_t step = 0;  // optimiser steps done
+    Tensor step;  // i32 [1]: optimiser steps done; in device memory, so that recorded work sees it change
     std::uint32_t module = 0;
     Tensor positions;
     Tensor samples;

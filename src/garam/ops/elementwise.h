@@ -4,6 +4,8 @@
 // scattered rows only those touched, and all of a scattered output.
 #pragma once
 
+#include <span>
+
 #include "garam/runtime/stream.h"
 
 namespace garam {
@@ -17,14 +19,27 @@ void scale(Stream& stream, const Tensor& x, float factor, const Tensor& out);
 // out = a + b, one dtype (f32 or bf16); out may be a or b.
 void add(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out);
 
+// Many small tensors at once: to = from * factor, then rounded; f32 to f32 or bf16, `to` may have a pitch.
+// On a card one launch takes as many as its arguments hold.
+struct CastItem {
+    Tensor from;
+    Tensor to;
+    float factor = 1;
+};
+void cast_many(Stream& stream, std::span<const CastItem> items);
+
 // out = value (f32 or bf16).
 void fill(Stream& stream, float value, const Tensor& out);
 
 // out[i] = x[rows[i]] for i32 rows [count]; x [*, columns], out [count, columns], one dtype.
 void gather_rows(Stream& stream, const Tensor& x, const Tensor& rows, const Tensor& out);
 
-// out[rows[i]] = x[i], all other rows of out zero. `rows` ascending and distinct.
+// out[rows[i]] = x[i], all other rows of out zero. `rows` ascending and distinct; -1 (at the end) names no
+// row: x[i] is left out. gather_rows gives a row of zeros for it.
 void scatter_rows(Stream& stream, const Tensor& x, const Tensor& rows, const Tensor& out);
+
+// out[rows[i]] = x[i]; other rows stay. `rows` i32, distinct. (Appends to a cache.)
+void store_rows(Stream& stream, const Tensor& x, const Tensor& rows, const Tensor& out);
 
 // Adds sum over all elements of x (f32) into result f32 [1] - in double precision inside, pieces added in
 // a fixed order whatever the number of threads.

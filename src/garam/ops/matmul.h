@@ -1,4 +1,6 @@
-// Matrix product: c = alpha * op(a) * op(b) + (accumulate ? c : 0), op(x) = x or its transpose.
+// Matrix product: c = alpha * op(a) * op(b) + (accumulate ? c : 0) + addend + bias, op(x) = x or its
+// transpose. `addend` [m, n] and `bias` [n] (empty: none) have c's dtype; `addend` excludes accumulate and
+// may be c's own memory.
 //
 // op(a) [m, k], op(b) [k, n], c [m, n]; a and b of one dtype (f32 or bf16), c f32 or bf16 (with f32
 // inputs, f32); rows may have a pitch; c overlaps neither. m, n or k of 0 is allowed.
@@ -20,6 +22,8 @@ struct MatmulOptions {
     bool transpose_b = false;
     float alpha = 1;
     bool accumulate = false;
+    Tensor addend;
+    Tensor bias;
 };
 
 void matmul(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& c,

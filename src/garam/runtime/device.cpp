@@ -1,6 +1,14 @@
 #include "garam/runtime/device.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
 #include <utility>
+
+#include "garam/core/error.h"
 
 namespace garam {
 
@@ -62,6 +70,75 @@ void Device::release(void* pointer, std::int64_t bytes, Purpose purpose) noexcep
     give_back(pointer, bytes);
     use_.current -= bytes;
     use_.current_by[static_cast<std::size_t>(purpose)] -= bytes;
+}
+
+void Device::copy_in(QueueHandle /*queue*/, void* device, const void* host, std::int64_t bytes) {
+    std::memcpy(device, host, static_cast<std::size_t>(bytes));
+}
+
+void Device::copy_out(QueueHandle /*queue*/, void* host, const void* device, std::int64_t bytes) {
+    std::memcpy(host, device, static_cast<std::size_t>(bytes));
+}
+
+void Device::clear(QueueHandle /*queue*/, void* device, std::int64_t bytes) {
+    std::memset(device, 0, static_cast<std::size_t>(bytes));
+}
+
+void Device::begin_recording(QueueHandle /*queue*/) {
+    throw Bug("this device records no work");
+}
+
+std::unique_ptr<RecordedWork> Device::end_recording(QueueHandle /*queue*/) {
+    throw Bug("this device records no work");
+}
+
+std::unique_ptr<DeviceEvent> Device::make_event() {
+    return nullptr;
+}
+
+void* Device::take_pinned(std::int64_t bytes) {
+    void* pointer = mmap(nullptr, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)),
+                         PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pointer == MAP_FAILED)
+        throw Error("host memory: " + std::to_string(bytes >> 20) + " MiB could not be reserved (" +
+                    std::strerror(errno) + ")");
+    return pointer;
+}
+
+void Device::give_back_pinned(void* pointer, std::int64_t bytes) noexcept {
+    munmap(pointer, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)));
+}
+
+DeviceProfile profile_of_device(const std::string& name) {
+    if (name == "cpu") return detect_cpu_profile();
+    const bool any = name == "auto";
+    int ordinal = 0;
+    if (!any && name != "cuda") {
+        const std::string prefix = "cuda:";
+        const char* const end = name.data() + name.size();
+        const bool numbered =
+            name.starts_with(prefix) && name.size() > prefix.size() &&
+            std::from_chars(name.data() + prefix.size(), end, ordinal).ptr == end && ordinal >= 0;
+        if (!numbered)
+            throw Error("device: \"" + name + "\" is not one of auto, cpu, cuda, cuda:N");
+    }
+    const CudaCards found = detect_cuda_cards();
+    if (found.cards.empty()) {
+        if (any) return detect_cpu_profile();
+        throw Error("device: " + name + " cannot be used, " + found.unusable +
+                    "; device=cpu runs on the processor");
+    }
+    for (const DeviceProfile& card : found.cards)
+        if (any || card.ordinal == ordinal) return card;
+    std::string usable;
+    for (const DeviceProfile& card : found.cards)
+        usable += (usable.empty() ? "cuda:" : ", cuda:") + std::to_string(card.ordinal);
+    throw Error("device: there is no usable card " + std::to_string(ordinal) + " (usable: " + usable +
+                "); device=cpu runs on the processor");
+}
+
+std::unique_ptr<Device> make_device(const DeviceProfile& profile) {
+    return profile.is_cuda() ? make_cuda_device(profile) : make_cpu_device(profile);
 }
 
 Buffer::Buffer(Device& device, std::int64_t bytes, Purpose purpose)

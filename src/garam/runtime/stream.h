@@ -1,5 +1,6 @@
 // An ordered queue of work on one device, with the step memory that its ops use and the meter that
-// hears of each op. On the CPU work is done when the call returns.
+// hears of each op. On the CPU work is done when the call returns; on a card it is enqueued, and what
+// the host reads of it needs synchronize() first.
 #pragma once
 
 #include "garam/runtime/arena.h"
@@ -12,17 +13,25 @@ class Stream {
   public:
     // All three must outlive the stream.
     Stream(Device& device, Arena& arena, Meter& meter)
-        : device_(device), arena_(arena), meter_(meter) {}
+        : device_(device), arena_(arena), meter_(meter), queue_(device.open_queue()) {}
+    ~Stream() { device_.close_queue(queue_); }
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
 
     Device& device() const { return device_; }
     Arena& arena() const { return arena_; }
     Meter& meter() const { return meter_; }
+    QueueHandle queue() const { return queue_; }
     bool is_dry() const { return device_.kind() == DeviceKind::dry; }
+    // This stream's ops run on a card, or are counted for one.
+    bool is_for_cuda() const { return device_.profile().is_cuda(); }
+    void synchronize() const { device_.synchronize(queue_); }
 
   private:
     Device& device_;
     Arena& arena_;
     Meter& meter_;
+    QueueHandle queue_;
 };
 
 // Stands in an op's entry around its work: tells the meter the op's name, cost and, on the CPU, how

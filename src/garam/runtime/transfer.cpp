@@ -1,7 +1,5 @@
 #include "garam/runtime/transfer.h"
 
-#include <cstring>
-
 namespace garam {
 
 void copy_to_device(Stream& stream, const void* host, const Tensor& tensor) {
@@ -9,7 +7,7 @@ void copy_to_device(Stream& stream, const void* host, const Tensor& tensor) {
     const auto bytes = static_cast<double>(tensor.bytes());
     const OpScope op(stream, "copy_to_device", {.bytes_read = bytes, .bytes_written = bytes});
     if (op.dry() || tensor.bytes() == 0) return;
-    std::memcpy(tensor.raw(), host, static_cast<std::size_t>(tensor.bytes()));
+    stream.device().copy_in(stream.queue(), tensor.raw(), host, tensor.bytes());
 }
 
 void copy_to_host(Stream& stream, const Tensor& tensor, void* host) {
@@ -17,7 +15,8 @@ void copy_to_host(Stream& stream, const Tensor& tensor, void* host) {
     const auto bytes = static_cast<double>(tensor.bytes());
     const OpScope op(stream, "copy_to_host", {.bytes_read = bytes, .bytes_written = bytes});
     if (op.dry() || tensor.bytes() == 0) return;
-    std::memcpy(host, tensor.raw(), static_cast<std::size_t>(tensor.bytes()));
+    stream.device().copy_out(stream.queue(), host, tensor.raw(), tensor.bytes());
+    stream.synchronize();
 }
 
 float read_scalar(Stream& stream, const Tensor& tensor) {

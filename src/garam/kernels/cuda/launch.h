@@ -1,0 +1,23 @@
+// What all CUDA kernels share on the host's side. A kernel header declares plain structs of pointers and
+// counts and one table of functions; without CUDA kernels/no_cuda gives tables that refuse. Kernels
+// check nothing (the ops did) but the launch itself, allocate nothing, and only enqueue.
+#pragma once
+
+#include <cstdint>
+
+#include "garam/core/dtype.h"
+
+namespace garam::cuda {
+
+using StreamHandle = struct CUstream_st*;  // cudaStream_t
+
+// Rows of a matrix in device memory: first element, and elements from one row to the next.
+struct Rows {
+    void* data = nullptr;
+    std::int64_t pitch = 0;
+};
+
+// Throws Bug naming the kernel when a launch was refused.
+void check_launch(const char* kernel);
+
+}  // namespace garam::cuda
