@@ -15,6 +15,8 @@
 
 #include "garam/core/tensor.h"
 
+struct CUstream_st;  // at global scope, where CUDA has it
+
 namespace garam {
 
 // What a byte of device memory is for. Every allocation names one; plans and summaries add up by it.
@@ -79,7 +81,7 @@ struct MemoryUse {
 };
 
 // A queue of a device's work, in the order of its entries; nullptr where work is done at once.
-using QueueHandle = struct CUstream_st*;
+using QueueHandle = CUstream_st*;
 
 // Work of a queue that was recorded once and can be enqueued again as a whole.
 class RecordedWork {

@@ -7,9 +7,11 @@
 
 #include "garam/core/dtype.h"
 
+struct CUstream_st;  // at global scope, where CUDA has it
+
 namespace garam::cuda {
 
-using StreamHandle = struct CUstream_st*;  // cudaStream_t
+using StreamHandle = CUstream_st*;  // cudaStream_t
 
 // Rows of a matrix in device memory: first element, and elements from one row to the next.
 struct Rows {
