@@ -1,9 +1,12 @@
 #include "garam/ops/matmul.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "garam/kernels/cuda/matmul.h"
 #include "garam/ops/checks.h"
 #include "garam/ops/cpu_kernels.h"
+#include "garam/ops/cuda_kernels.h"
 
 namespace garam {
 namespace {
@@ -95,7 +98,7 @@ std::int64_t worker_scratch(const cpu::MatmulKernel& kernel, const Product& p) {
                                   : of_block(p.m, p.n));
 }
 
-void multiply(Stream& stream, const Product& given, const MatmulOptions& options) {
+void multiply(Stream& stream, const Product& given, bool accumulate, float alpha) {
     const cpu::MatmulKernel& kernel = matmul_kernel(stream, given.a.dtype());
     const std::int64_t workers =
         workers_for(stream, pieces(given.m, 16) * pieces(given.n, cpu::kMatmulPanel));
@@ -121,10 +124,65 @@ void multiply(Stream& stream, const Product& given, const MatmulOptions& options
         block.transpose_b = p.transpose_b;
         block.transpose_c = p.transpose_c;
         block.c_is_bf16 = p.c.dtype() == DType::bf16;
-        block.accumulate = options.accumulate;
-        block.alpha = options.alpha;
+        block.accumulate = accumulate;
+        block.alpha = alpha;
         kernel.block(block, element_at(scratch, worker, 0));
     });
+}
+
+// What an element of c holds before the sum over k is added.
+void write_start(const Product& p, const MatmulOptions& options,
+                 const cpu::ElementKernels& kernels) {
+    const bool in_place = options.accumulate || options.addend.raw() == p.c.raw();
+    if (in_place) return;
+    const auto row_bytes = static_cast<std::size_t>(p.n) * size_of(p.c.dtype());
+    parallel_for(p.m, rows_per_piece(p.n), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            void* const to = element_at(p.c, row, 0);
+            if (options.addend)
+                std::memcpy(to, element_at(options.addend, row, 0), row_bytes);
+            else
+                kernels.fill(0, to, p.n);
+        }
+    });
+}
+
+void multiply_on_cpu(Stream& stream, const Product& p, const MatmulOptions& options) {
+    const cpu::ElementKernels& kernels = element_kernels(stream, p.c.dtype());
+    if (!stream.is_dry() && (options.addend || p.k == 0)) write_start(p, options, kernels);
+    if (p.k > 0) {
+        const ScratchScope scope(stream.arena());
+        multiply(stream, p, options.accumulate || options.addend, options.alpha);
+    }
+    if (stream.is_dry() || !options.bias) return;
+    parallel_for(p.m, rows_per_piece(p.n), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row)
+            kernels.add(element_at(p.c, row, 0), options.bias.raw(), element_at(p.c, row, 0), p.n);
+    });
+}
+
+void multiply_on_cuda(Stream& stream, const Product& p, const MatmulOptions& options) {
+    const ScratchScope scope(stream.arena());
+    cuda::MatmulArguments x;
+    if (p.k > 0) x.workspace = stream.arena().scratch(DType::u8, {cuda::kMatmulWorkspace}).raw();
+    if (stream.is_dry()) return;
+    x.m = p.m;
+    x.n = p.n;
+    x.k = p.k;
+    x.a = cuda_rows(p.a);
+    x.b = cuda_rows(p.b);
+    x.c = cuda_rows(p.c);
+    if (options.accumulate) x.addend = x.c;
+    if (options.addend) x.addend = cuda_rows(options.addend);
+    x.bias = options.bias.raw();
+    x.transpose_a = p.transpose_a;
+    x.transpose_b = p.transpose_b;
+    x.inputs_are_bf16 = p.a.dtype() == DType::bf16;
+    x.c_is_bf16 = p.c.dtype() == DType::bf16;
+    x.tf32 = stream.device().profile().tf32;
+    x.alpha = options.alpha;
+    x.ordinal = stream.device().profile().ordinal;
+    cuda::matmul_kernels().multiply(stream.queue(), x);
 }
 
 }  // namespace
@@ -144,21 +202,28 @@ void matmul(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& c,
     GARAM_CHECK(a.dtype() == DType::bf16 || c.dtype() == DType::f32,
                 "matmul: f32 operands give an f32 product");
 
+    GARAM_CHECK(!options.addend || !options.accumulate, "matmul: an addend and accumulate");
+    if (options.addend) {
+        check_matrix(stream, kName, options.addend, m, n, c.dtype());
+        GARAM_CHECK(options.addend.raw() != c.raw() || options.addend.pitch() == c.pitch(),
+                    "matmul: addend in c's memory, with another pitch");
+    }
+    if (options.bias) check_vector(stream, kName, options.bias, n, c.dtype());
+
     Cost cost;
-    cost.flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-    cost.bytes_read = bytes_of({&a, &b}) + (options.accumulate ? bytes_of({&c}) : 0.0);
+    cost.flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) +
+                 (options.bias ? static_cast<double>(c.elements()) : 0.0);
+    cost.bytes_read = bytes_of({&a, &b}) +
+                      (options.accumulate || options.addend ? bytes_of({&c}) : 0.0) +
+                      (options.bias ? bytes_of({&options.bias}) : 0.0);
     cost.bytes_written = bytes_of({&c});
     OpScope op(stream, kName, cost);
     if (m == 0 || n == 0) return;
-    if (k == 0) {
-        if (op.dry() || options.accumulate) return;
-        const auto clear = element_kernels(stream, c.dtype()).fill;
-        for (std::int64_t row = 0; row < m; ++row)
-            clear(0, element_at(c, row, 0), n);
-        return;
-    }
-    const ScratchScope scope(stream.arena());
-    multiply(stream, {a, b, c, m, n, k, options.transpose_a, options.transpose_b, false}, options);
+    const Product product{a, b, c, m, n, k, options.transpose_a, options.transpose_b, false};
+    if (stream.is_for_cuda())
+        multiply_on_cuda(stream, product, options);
+    else
+        multiply_on_cpu(stream, product, options);
 }
 
 }  // namespace garam

@@ -5,12 +5,17 @@
 // op(a) [m, k], op(b) [k, n], c [m, n]; a and b of one dtype (f32 or bf16), c f32 or bf16 (with f32
 // inputs, f32); rows may have a pitch; c overlaps neither. m, n or k of 0 is allowed.
 //
-// Sums in fp32, rounded once into c. The order in which an element is summed depends on k only: its
-// bits are the same however rows or columns are cut into calls, whatever else is in the call (one row
-// is decoded as it was in the prompt), and for any number of threads. They do depend on the
-// instruction set of the device's profile. Where that multiplies bf16 itself, subnormals count as zero.
+// Sums in fp32, rounded once into c (on the CPU a bias is added to the rounded value). On the CPU the
+// order in which an element is summed depends on k only: its bits are the same however rows or columns
+// are cut into calls, whatever else is in the call (one row is decoded as it was in the prompt), and for
+// any number of threads. They do depend on the instruction set of the device's profile. Where that
+// multiplies bf16 itself, subnormals count as zero. On a card the same call gives the same bits again;
+// another number of rows may be summed in another order.
 //
-// Scratch: a bounded amount for each thread of the profile, which grows with m, n and k.
+// Cost: 2 flops for each multiply-add, 1 an element for the bias; every operand moved once.
+//
+// Scratch: on the CPU a bounded amount for each thread of the profile, which grows with m, n and k; on a
+// card a constant (kernels/cuda/matmul.h) wherever there is something to sum.
 #pragma once
 
 #include "garam/runtime/stream.h"
