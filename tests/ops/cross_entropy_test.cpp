@@ -124,17 +124,55 @@ TEST_P(CrossEntropy, ExtremesAndNan) {
     EXPECT_FLOAT_EQ(static_cast<float>(d[11]), -0.5f);
 }
 
+// A row without a target has no loss and moves nothing, whatever its logits are.
+TEST_P(CrossEntropy, RowsWithoutATarget) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+        for (const std::int64_t vocab : {5, 9001}) {
+            OpRun run(GetParam());
+            const int logits = run.in_place(DType::f32, 3, vocab, 3);
+            const int targets = run.integers({-1, 2, -1});
+            const int losses = run.output(DType::f32, 1, 3);
+            const bool narrows = dtype == DType::bf16;
+            const int gradient = narrows ? run.output(DType::bf16, 3, vocab, 1) : logits;
+            const auto elements = static_cast<double>(3 * vocab);
+            run.run(
+                [&](Stream& stream, const std::vector<Tensor>& t) {
+                    cross_entropy(stream, t[logits], t[targets], t[losses], t[gradient]);
+                },
+                {6 * elements, 4 * elements + 12, (narrows ? 2 : 4) * elements + 12});
+            const std::vector<double> loss = run.values(losses), d = run.values(gradient);
+            EXPECT_EQ(loss[0], 0);
+            EXPECT_GT(loss[1], 0);
+            EXPECT_EQ(loss[2], 0);
+            for (std::int64_t i = 0; i < vocab; ++i) {
+                EXPECT_EQ(d[static_cast<std::size_t>(i)], 0);
+                EXPECT_NE(d[static_cast<std::size_t>(vocab + i)], 0);
+                EXPECT_EQ(d[static_cast<std::size_t>(2 * vocab + i)], 0);
+            }
+        }
+    }
+}
+
 TEST_P(CrossEntropy, RefusesATargetOutsideTheVocabulary) {
-    OpRun run(GetParam());
-    const int logits = run.in_place(DType::f32, 1, 5);
-    const int targets = run.integers({5});
-    const int losses = run.output(DType::f32, 1, 1);
-    EXPECT_THROW(run.run(
-                     [&](Stream& stream, const std::vector<Tensor>& t) {
-                         cross_entropy(stream, t[logits], t[targets], t[losses], Tensor());
-                     },
-                     {}),
-                 Bug);
+    for (const std::int32_t target : {5, -2}) {
+        OpRun run(GetParam());
+        const int logits = run.in_place(DType::f32, 1, 5);
+        const int targets = run.integers({target});
+        const int losses = run.output(DType::f32, 1, 1);
+        const auto refused = [&] {
+            run.run(
+                [&](Stream& stream, const std::vector<Tensor>& t) {
+                    cross_entropy(stream, t[logits], t[targets], t[losses], Tensor());
+                },
+                {20, 24, 4});
+        };
+        if (GetParam().is_cuda()) {
+            refused();
+            EXPECT_TRUE(std::isnan(run.values(losses)[0]));
+        } else {
+            EXPECT_THROW(refused(), Bug);
+        }
+    }
 }
 
 }  // namespace

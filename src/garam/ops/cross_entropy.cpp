@@ -1,9 +1,16 @@
 #include "garam/ops/cross_entropy.h"
 
+#include <cstring>
+#include <limits>
+
+#include "garam/kernels/cuda/cross_entropy.h"
 #include "garam/ops/checks.h"
 #include "garam/ops/cpu_kernels.h"
+#include "garam/ops/cuda_kernels.h"
 
 namespace garam {
+
+constexpr std::int64_t kMostRows = 0x7fffffff;  // blocks of a launch
 
 void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
                    const Tensor& losses, const Tensor& gradient) {
@@ -27,18 +34,38 @@ void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
     cost.bytes_written = bytes_of({&losses}) + (gradient ? bytes_of({&gradient}) : 0.0);
     OpScope op(stream, kName, cost);
     if (op.dry()) return;
+    if (runs_on_cuda(stream)) {
+        GARAM_CHECK(vocab <= std::numeric_limits<std::int32_t>::max() / 2 && rows <= kMostRows,
+                    "cross_entropy: more logits than one launch covers");
+        cuda::CrossEntropy work;
+        work.logits = cuda_rows(logits);
+        work.targets = targets.data<std::int32_t>();
+        work.losses = losses.data<float>();
+        if (gradient) work.gradient = cuda_rows(gradient);
+        work.rows = rows;
+        work.vocab = vocab;
+        work.logits_dtype = logits.dtype();
+        work.gradient_dtype = narrows ? DType::bf16 : logits.dtype();
+        cuda::cross_entropy_kernels().run(stream.queue(), work);
+        return;
+    }
     const auto& kernels = element_kernels(stream, logits.dtype());
     const auto kernel = narrows ? kernels.cross_entropy_to_bf16 : kernels.cross_entropy;
     const std::int32_t* const target = targets.data<std::int32_t>();
     float* const loss = losses.data<float>();
     parallel_for(rows, rows_per_piece(vocab), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
+            void* const to = gradient ? element_at(gradient, row, 0) : nullptr;
+            if (target[row] == -1) {
+                loss[row] = 0;
+                if (gradient)
+                    std::memset(to, 0, static_cast<std::size_t>(vocab) * size_of(gradient.dtype()));
+                continue;
+            }
             GARAM_CHECK(target[row] >= 0 && target[row] < vocab,
                         "cross_entropy: target " + std::to_string(target[row]) +
                             " outside the vocabulary of " + std::to_string(vocab));
-            loss[row] =
-                kernel(element_at(logits, row, 0),
-                       gradient ? element_at(gradient, row, 0) : nullptr, vocab, target[row]);
+            loss[row] = kernel(element_at(logits, row, 0), to, vocab, target[row]);
         }
     });
 }

@@ -1,7 +1,9 @@
 // Softmax cross-entropy of rows of logits, and its gradient in the same pass.
 //
-// logits [rows, vocab] f32 or bf16; targets i32 [rows], each in [0, vocab) (rows without a target
-// are left out by the caller). losses f32 [rows] = log sum exp(logits) - logits[target].
+// logits [rows, vocab] f32 or bf16; targets i32 [rows], each in [0, vocab), or -1 for a row that only
+// fills up a fixed shape: its loss is 0 and its gradient a row of zeros. Any other target is a Bug where
+// the host can see it, and a loss of NaN on a card. losses f32 [rows] = log sum exp(logits) -
+// logits[target].
 // `gradient` (an empty Tensor: none) [rows, vocab] = d(sum of losses)/d(logits) = softmax - one hot:
 // a sum, not a mean; the division by the number of targets of the global batch happens once, later.
 // It has the logits' dtype, or is bf16 for f32 logits, and may be the logits' own memory where the

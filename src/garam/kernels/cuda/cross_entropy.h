@@ -1,0 +1,27 @@
+// Softmax cross-entropy of rows on a card (ops/cross_entropy.h has the contract).
+//
+// One block a row, two passes: a running maximum and sum of exponentials over the row, then, last part
+// first, the gradient; what the second pass reads is mostly still in the L2 cache. Floor: logits read
+// once, gradient written once, at the bandwidth of the memory.
+#pragma once
+
+#include "garam/kernels/cuda/launch.h"
+
+namespace garam::cuda {
+
+struct CrossEntropy {
+    Rows logits;  // f32 or bf16
+    const std::int32_t* targets = nullptr;
+    float* losses = nullptr;
+    Rows gradient;  // data null: none
+    std::int64_t rows = 0, vocab = 0;
+    DType logits_dtype = DType::f32, gradient_dtype = DType::f32;
+};
+
+struct CrossEntropyKernels {
+    // A target of -1 gives a loss of 0 and a row of zeros, another one outside the vocabulary NaN.
+    void (*run)(StreamHandle stream, const CrossEntropy& work);
+};
+const CrossEntropyKernels& cross_entropy_kernels();
+
+}  // namespace garam::cuda
