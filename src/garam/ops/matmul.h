@@ -27,8 +27,8 @@ struct MatmulOptions {
     bool transpose_b = false;
     float alpha = 1;
     bool accumulate = false;
-    Tensor addend;
-    Tensor bias;
+    Tensor addend = {};
+    Tensor bias = {};
 };
 
 void matmul(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& c,

@@ -1,0 +1,234 @@
+#include "garam/ops/lora.h"
+
+#include "garam/ops/checks.h"
+#include "garam/ops/dropout.h"
+#include "garam/ops/elementwise.h"
+#include "garam/ops/matmul.h"
+
+namespace garam {
+namespace {
+
+// The ops that one of these is composed of do not count by themselves.
+class QuietMeter {
+  public:
+    explicit QuietMeter(Stream& stream) : meter_(stream.meter()), was_enabled_(meter_.enabled()) {
+        meter_.enable(false);
+    }
+    ~QuietMeter() { meter_.enable(was_enabled_); }
+    QuietMeter(const QuietMeter&) = delete;
+    QuietMeter& operator=(const QuietMeter&) = delete;
+
+  private:
+    Meter& meter_;
+    bool was_enabled_;
+};
+
+std::int64_t parts_of(const LoraGroup& group) {
+    return static_cast<std::int64_t>(group.parts.size());
+}
+// Columns of the tail that parts own.
+std::int64_t owned(const LoraGroup& group) {
+    return parts_of(group) * group.rank;
+}
+bool is_masked(const LoraGroup& group, const LoraMask& mask) {
+    return mask.active && group.dropout > 0;
+}
+Tensor columns_of_part(const LoraGroup& group, const Tensor& x, std::int64_t part) {
+    return x.slice_columns(part * group.rank, (part + 1) * group.rank);
+}
+Tensor A_of_part(const LoraGroup& group, std::int64_t part) {
+    return group.A.slice_rows(part * group.rank, (part + 1) * group.rank);
+}
+DropoutKey key_of_part(const LoraGroup& group, const LoraMask& mask, std::int64_t part) {
+    return {mask.seed, mask.step, group.parts[static_cast<std::size_t>(part)].module,
+            mask.positions, mask.samples};
+}
+
+void check_group(const Stream& stream, const char* op, const LoraGroup& group, const LoraMask& mask,
+                 std::int64_t tokens, DType dtype) {
+    GARAM_CHECK(stream.is_for_cuda(),
+                std::string(op) + ": on a card only; elsewhere nn/linear.h multiplies the parts");
+    GARAM_CHECK(group.rank > 0 && !group.parts.empty(), std::string(op) + ": no adapter");
+    const std::int64_t tail = group.A.rows();
+    GARAM_CHECK(tail % 16 == 0 && owned(group) <= tail,
+                std::string(op) + ": the parts do not fit into the tail");
+    check_matrix(stream, op, group.A, tail, group.A.columns(), dtype);
+    if (!is_masked(group, mask)) return;
+    GARAM_CHECK(group.dropout < 1, std::string(op) + ": probability outside [0, 1)");
+    check_vector(stream, op, mask.positions, tokens, DType::i32);
+    check_vector(stream, op, mask.samples, tokens, DType::i64);
+    check_vector(stream, op, mask.step, 1, DType::i32);
+}
+
+double elements(std::int64_t rows, std::int64_t columns) {
+    return static_cast<double>(rows) * static_cast<double>(columns);
+}
+double bytes_of_elements(std::int64_t rows, std::int64_t columns, DType dtype) {
+    return elements(rows, columns) * static_cast<double>(size_of(dtype));
+}
+double mask_bytes(const LoraGroup& group, const LoraMask& mask) {
+    return is_masked(group, mask) ? bytes_of({&mask.positions, &mask.samples}) : 0.0;
+}
+
+// Calls body(part, mask_part(x)).
+template <typename Body>
+void for_masked(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& x,
+                const Body& body) {
+    const ScratchScope scope(stream.arena());
+    Tensor masked = x;
+    if (is_masked(group, mask)) masked = stream.arena().scratch(x.dtype(), {x.rows(), x.columns()});
+    for (std::int64_t part = 0; part < parts_of(group); ++part) {
+        if (is_masked(group, mask))
+            dropout(stream, x, group.dropout, key_of_part(group, mask, part), masked, false);
+        body(part, masked);
+    }
+}
+
+void down_by_parts(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& x,
+                   const Tensor& u) {
+    if (!is_masked(group, mask)) return matmul(stream, x, group.A, u, {.transpose_b = true});
+    for_masked(stream, group, mask, x, [&](std::int64_t part, const Tensor& masked) {
+        matmul(stream, masked, A_of_part(group, part), columns_of_part(group, u, part),
+               {.transpose_b = true});
+    });
+    if (owned(group) < u.columns()) fill(stream, 0, u.slice_columns(owned(group), u.columns()));
+}
+
+void down_backward_by_parts(Stream& stream, const LoraGroup& group, const LoraMask& mask,
+                            const Tensor& x, const Tensor& dh) {
+    for_masked(stream, group, mask, x, [&](std::int64_t part, const Tensor& masked) {
+        const Tensor& gradient = group.parts[static_cast<std::size_t>(part)].A_gradient;
+        if (!gradient) return;
+        matmul(stream, columns_of_part(group, dh, part), masked, gradient,
+               {.transpose_a = true, .accumulate = true});
+    });
+}
+
+void input_backward_by_parts(Stream& stream, const LoraGroup& group, const LoraMask& mask,
+                             const Tensor& dh, const Tensor& dx) {
+    if (!is_masked(group, mask))
+        return matmul(stream, dh.slice_columns(0, owned(group)),
+                      group.A.slice_rows(0, owned(group)), dx, {.accumulate = true});
+    const ScratchScope scope(stream.arena());
+    const Tensor term = stream.arena().scratch(dx.dtype(), {dx.rows(), dx.columns()});
+    for (std::int64_t part = 0; part < parts_of(group); ++part) {
+        matmul(stream, columns_of_part(group, dh, part), A_of_part(group, part), term);
+        dropout(stream, term, group.dropout, key_of_part(group, mask, part), dx, true);
+    }
+}
+
+}  // namespace
+
+void lora_down(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& x,
+               const Tensor& u) {
+    constexpr const char* kName = "lora_down";
+    const std::int64_t tokens = x.rows();
+    check_compute_dtype(kName, x);
+    check_group(stream, kName, group, mask, tokens, x.dtype());
+    check_matrix(stream, kName, x, tokens, group.A.columns(), x.dtype());
+    check_matrix(stream, kName, u, tokens, group.A.rows(), x.dtype());
+
+    Cost cost;
+    cost.flops = 2 * elements(tokens, x.columns()) * static_cast<double>(owned(group));
+    if (is_masked(group, mask))
+        cost.flops += 2 * elements(tokens, x.columns()) * static_cast<double>(parts_of(group));
+    cost.bytes_read = bytes_of({&x}) + bytes_of_elements(owned(group), x.columns(), x.dtype()) +
+                      mask_bytes(group, mask);
+    cost.bytes_written = bytes_of({&u});
+    const OpScope op(stream, kName, cost);
+    const QuietMeter quiet(stream);
+    if (tokens == 0) return;
+    down_by_parts(stream, group, mask, x, u);
+}
+
+void lora_up_backward(Stream& stream, const LoraGroup& group, const Tensor& dy, const Tensor& u,
+                      const Tensor& dh) {
+    constexpr const char* kName = "lora_up_backward";
+    const std::int64_t tokens = dy.rows();
+    const std::int64_t tail = group.A.rows();
+    check_compute_dtype(kName, dy);
+    check_group(stream, kName, group, {}, tokens, dy.dtype());
+    check_matrix(stream, kName, dy, tokens, group.B.rows(), dy.dtype());
+    check_matrix(stream, kName, group.B, dy.columns(), tail, dy.dtype());
+    check_matrix(stream, kName, u, tokens, tail, dy.dtype());
+    check_matrix(stream, kName, dh, tokens, tail, dy.dtype());
+
+    Cost cost;
+    cost.bytes_read = bytes_of({&dy});
+    cost.bytes_written = bytes_of({&dh});
+    for (const LoraPart& part : group.parts) {
+        const std::int64_t outputs = part.end - part.begin;
+        const double product = 2 * elements(tokens, outputs) * static_cast<double>(group.rank);
+        cost.flops += product;
+        cost.bytes_read += bytes_of_elements(outputs, group.rank, dy.dtype());
+        if (!part.B_gradient) continue;
+        check_matrix(stream, kName, part.B_gradient, outputs, group.rank, DType::f32);
+        cost.flops += product;
+        cost.bytes_read +=
+            bytes_of_elements(tokens, group.rank, dy.dtype()) + bytes_of({&part.B_gradient});
+        cost.bytes_written += bytes_of({&part.B_gradient});
+    }
+    const OpScope op(stream, kName, cost);
+    const QuietMeter quiet(stream);
+    if (tokens == 0) return;
+    matmul(stream, dy, group.B, dh);
+    for (std::int64_t i = 0; i < parts_of(group); ++i) {
+        const LoraPart& part = group.parts[static_cast<std::size_t>(i)];
+        if (!part.B_gradient) continue;
+        matmul(stream, dy.slice_columns(part.begin, part.end), columns_of_part(group, u, i),
+               part.B_gradient, {.transpose_a = true, .alpha = group.scaling, .accumulate = true});
+    }
+}
+
+void lora_down_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
+                        const Tensor& x, const Tensor& dh) {
+    constexpr const char* kName = "lora_down_backward";
+    const std::int64_t tokens = x.rows();
+    check_compute_dtype(kName, x);
+    check_group(stream, kName, group, mask, tokens, x.dtype());
+    check_matrix(stream, kName, x, tokens, group.A.columns(), x.dtype());
+    check_matrix(stream, kName, dh, tokens, group.A.rows(), x.dtype());
+
+    Cost cost;
+    cost.bytes_read = bytes_of({&x}) + mask_bytes(group, mask);
+    bool trains = false;
+    for (const LoraPart& part : group.parts) {
+        if (!part.A_gradient) continue;
+        trains = true;
+        check_matrix(stream, kName, part.A_gradient, group.rank, x.columns(), DType::f32);
+        cost.flops += 2 * elements(tokens, x.columns()) *
+                      static_cast<double>(group.rank + (is_masked(group, mask) ? 1 : 0));
+        cost.bytes_read +=
+            bytes_of_elements(tokens, group.rank, x.dtype()) + bytes_of({&part.A_gradient});
+        cost.bytes_written += bytes_of({&part.A_gradient});
+    }
+    if (!trains) return;
+    const OpScope op(stream, kName, cost);
+    const QuietMeter quiet(stream);
+    if (tokens == 0) return;
+    down_backward_by_parts(stream, group, mask, x, dh);
+}
+
+void lora_input_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
+                         const Tensor& dh, const Tensor& dx) {
+    constexpr const char* kName = "lora_input_backward";
+    const std::int64_t tokens = dx.rows();
+    check_compute_dtype(kName, dx);
+    check_group(stream, kName, group, mask, tokens, dx.dtype());
+    check_matrix(stream, kName, dx, tokens, group.A.columns(), dx.dtype());
+    check_matrix(stream, kName, dh, tokens, group.A.rows(), dx.dtype());
+
+    Cost cost;
+    cost.flops = 2 * elements(tokens, dx.columns()) * static_cast<double>(owned(group));
+    if (is_masked(group, mask))
+        cost.flops += 2 * elements(tokens, dx.columns()) * static_cast<double>(parts_of(group));
+    cost.bytes_read = bytes_of({&dx}) + mask_bytes(group, mask) +
+                      bytes_of_elements(tokens + dx.columns(), owned(group), dx.dtype());
+    cost.bytes_written = bytes_of({&dx});
+    const OpScope op(stream, kName, cost);
+    const QuietMeter quiet(stream);
+    if (tokens == 0) return;
+    input_backward_by_parts(stream, group, mask, dh, dx);
+}
+
+}  // namespace garam
