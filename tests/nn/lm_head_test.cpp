@@ -83,8 +83,8 @@ TEST(LmHead, ChunksDoNotShow) {
     LmHead head;
     head.norm = {h.random({4}), {}, 1e-5f};
     head.weight = h.random({kWide, 4});
-    const std::int64_t rows = 2 * logits_chunk_rows(kWide, 1 << 20) + 5;
-    ASSERT_LT(logits_chunk_rows(kWide, rows), rows);
+    const std::int64_t rows = 2 * logits_chunk_rows(detect_cpu_profile(), kWide, 1 << 20) + 5;
+    ASSERT_LT(logits_chunk_rows(detect_cpu_profile(), kWide, rows), rows);
     const Tensor x = h.random({rows, 4});
     const Tensor dx = h.zeros({rows, 4});
     std::vector<std::int32_t> all, targets;

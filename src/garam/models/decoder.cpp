@@ -1,5 +1,6 @@
 #include "garam/models/decoder.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "garam/core/error.h"
@@ -8,40 +9,6 @@
 #include "garam/runtime/transfer.h"
 
 namespace garam {
-
-DeviceBatch upload(Stream& stream, const TokenBatch& batch, std::uint32_t steps_done) {
-    DeviceBatch device;
-    device.tokens = batch.tokens();
-    device.segments = {batch.cu_seqlens, batch.cu_seqlens};
-
-    std::vector<std::int64_t> samples;
-    samples.reserve(batch.ids.size());
-    for (std::size_t s = 0; s < batch.sample_ids.size(); ++s) {
-        const std::int32_t length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
-        samples.insert(samples.end(), static_cast<std::size_t>(length), batch.sample_ids[s]);
-    }
-    std::vector<std::int32_t> target_rows;
-    std::vector<std::int32_t> targets;
-    for (std::size_t t = 0; t < batch.targets.size(); ++t) {
-        if (batch.targets[t] == kIgnore) continue;
-        target_rows.push_back(static_cast<std::int32_t>(t));
-        targets.push_back(batch.targets[t]);
-    }
-
-    const auto put = [&](DType dtype, const auto& values) {
-        const Tensor tensor =
-            stream.arena().push(dtype, {static_cast<std::int64_t>(values.size())}, Purpose::batch);
-        copy_to_device(stream, values.data(), tensor);
-        return tensor;
-    };
-    device.ids = put(DType::i32, batch.ids);
-    device.positions = put(DType::i32, batch.positions);
-    device.samples = put(DType::i64, samples);
-    device.step = put(DType::i32, std::vector<std::int32_t>{static_cast<std::int32_t>(steps_done)});
-    device.target_rows = put(DType::i32, target_rows);
-    device.targets = put(DType::i32, targets);
-    return device;
-}
 
 Decoder::~Decoder() = default;
 
@@ -97,15 +64,29 @@ void Decoder::block_forward(Stream& stream, const Block& block, const PassContex
     gated_mlp_forward(stream, block.mlp, pass, saved.middle, out, saved.mlp);
 }
 
+std::int64_t Decoder::residual_tail() const {
+    std::int64_t tail = 0;
+    for (const Block& block : blocks_)
+        tail = std::max({tail, block.attention.o_proj.tail, block.mlp.down_proj.tail});
+    return tail;
+}
+
 void Decoder::train_step(Stream& stream, const TokenBatch& batch, const TrainingPass& pass,
                          const Tensor& loss_sum) {
     check_batch(batch);
     if (batch.num_targets() == 0) return;
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch, pass.step);
+    train_step(stream, upload(stream, batch, shape_of(batch), pass.step), pass, loss_sum);
+    arena.rewind(start);
+}
+
+void Decoder::train_step(Stream& stream, const DeviceBatch& device, const TrainingPass& pass,
+                         const Tensor& loss_sum) {
+    Arena& arena = stream.arena();
+    const Arena::Mark start = arena.mark();
     PassContext context = pass_context(device, &pass);
-    const Shape hidden{device.tokens, config_.hidden_size};
+    const Shape hidden{device.tokens(), config_.hidden_size};
     std::vector<BlockSaved> saved(blocks_.size());
 
     Tensor x = arena.push(compute_, hidden, Purpose::activations);
@@ -119,13 +100,15 @@ void Decoder::train_step(Stream& stream, const TokenBatch& batch, const Training
         }
     }
 
-    const Tensor dx = arena.scratch(compute_, hidden);
+    const Tensor dx =
+        arena.scratch(compute_, {device.tokens(), config_.hidden_size + residual_tail()});
+    const Tensor dhidden = features(dx, config_.hidden_size);
     {
         const PhaseScope phase(stream.meter(), "head");
         const ScratchScope scope(arena);
         const Tensor losses = arena.scratch(DType::f32, device.targets.shape());
         lm_head_loss(stream, head_, loss_, x, device.target_rows, device.targets, losses, loss_sum,
-                     dx);
+                     dhidden);
     }
     {
         const PhaseScope phase(stream.meter(), "backward");
@@ -144,7 +127,7 @@ void Decoder::train_step(Stream& stream, const TokenBatch& batch, const Training
                                     saved[l].attention, dx, needs_dx);
             arena.rewind(before);
         }
-        if (embedding_gradient_) embedding_backward(stream, device.ids, dx, embedding_gradient_);
+        if (embedding_gradient_) embedding_backward(stream, device.ids, dhidden, embedding_gradient_);
     }
     arena.rewind(start);
 }
@@ -152,14 +135,20 @@ void Decoder::train_step(Stream& stream, const TokenBatch& batch, const Training
 Tensor Decoder::run_blocks(Stream& stream, const DeviceBatch& batch, const PassContext& pass,
                            KvCache* cache) {
     Arena& arena = stream.arena();
-    const Shape hidden{batch.tokens, config_.hidden_size};
+    const Shape hidden{batch.tokens(), config_.hidden_size};
     Tensor x = arena.push(compute_, hidden, Purpose::activations);
     Tensor other = arena.push(compute_, hidden, Purpose::activations);
     embed(stream, batch, x);
     BlockSaved unused;
     for (std::size_t l = 0; l < blocks_.size(); ++l) {
+        LayerCache seen;
+        if (cache != nullptr) {
+            const std::int64_t length = pass.segments.cu_k.back();
+            seen = {cache->layers[l].keys.slice_rows(0, length),
+                    cache->layers[l].values.slice_rows(0, length)};
+        }
         block_forward(stream, blocks_[l], pass, x, other, unused,
-                      cache == nullptr ? nullptr : &cache->layers[l]);
+                      cache == nullptr ? nullptr : &seen);
         std::swap(x, other);
     }
     return x;
@@ -173,7 +162,7 @@ void Decoder::evaluate(Stream& stream, const TokenBatch& batch, const Tensor& lo
     const PhaseScope phase(stream.meter(), "evaluate");
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch, 0);
+    const DeviceBatch device = upload(stream, batch, shape_of(batch), 0);
     const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), nullptr);
     const Tensor row_losses = arena.scratch(DType::f32, device.targets.shape());
     lm_head_loss(stream, head_, loss_, x, device.target_rows, device.targets, row_losses, loss_sum,
@@ -202,7 +191,7 @@ void Decoder::logits(Stream& stream, const TokenBatch& batch, const std::vector<
     check_batch(batch);
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch, 0);
+    const DeviceBatch device = upload(stream, batch, shape_of(batch), 0);
     const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), nullptr);
     head_logits(stream, x, rows, out);
     arena.rewind(start);
@@ -244,10 +233,12 @@ void Decoder::decode(Stream& stream, KvCache& cache, std::span<const std::int32_
     const PhaseScope phase(stream.meter(), count > 1 ? "prefill" : "decode");
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch, 0);
-    PassContext context = pass_context(device, nullptr);
-    context.cache_length = cache.length;
-    context.segments.cu_k = {0, static_cast<std::int32_t>(cache.length + count)};
+    DeviceBatch device = upload(stream, batch, shape_of(batch), 0);
+    // The cache's tokens are keys of this sequence too.
+    const std::vector<std::int32_t> cu_k = {0, static_cast<std::int32_t>(cache.length + count)};
+    copy_to_device(stream, cu_k.data(), device.segments.device_cu_k);
+    device.segments.cu_k = cu_k;
+    const PassContext context = pass_context(device, nullptr);
     const Tensor x = run_blocks(stream, device, context, &cache);
     std::vector<std::int32_t> last(static_cast<std::size_t>(rows));
     std::iota(last.begin(), last.end(), static_cast<std::int32_t>(count - rows));

@@ -16,24 +16,12 @@
 #include "garam/io/model_files.h"
 #include "garam/io/peft_adapter.h"
 #include "garam/models/decoder_config.h"
+#include "garam/models/device_batch.h"
 #include "garam/nn/gated_mlp.h"
 #include "garam/nn/lm_head.h"
 #include "garam/nn/parameter.h"
 
 namespace garam {
-
-// A micro-batch on the device. Lives on the arena's low end until the caller rewinds.
-struct DeviceBatch {
-    std::int64_t tokens = 0;
-    AttentionSegments segments;
-    Tensor ids;          // i32 [tokens]
-    Tensor positions;    // i32 [tokens]
-    Tensor samples;      // i64 [tokens]: row number of each token's sample
-    Tensor step;         // i32 [1]: optimiser steps done, keys dropout
-    Tensor target_rows;  // i32 [targets]: tokens that have a target
-    Tensor targets;      // i32 [targets]
-};
-DeviceBatch upload(Stream& stream, const TokenBatch& batch, std::uint32_t steps_done);
 
 // What a training pass does besides the arithmetic.
 struct TrainingPass {
@@ -67,6 +55,7 @@ class Decoder {
     Decoder(Device& device, const ModelFiles& files, const Options& options);
     ~Decoder();
 
+    Device& device() const { return device_; }
     const DecoderConfig& config() const { return config_; }
     DType compute_dtype() const { return compute_; }
     // The adapter's settings with target modules resolved to what was really adapted; nullptr: none.
@@ -86,9 +75,15 @@ class Decoder {
     // Writes masters into the tensors that compute with them; call after masters changed.
     void refresh_copies();
 
+    // Throws Error when a token or target is outside the vocabulary.
+    void check_batch(const TokenBatch& batch) const;
     // Forward, loss and backward of a micro-batch. Adds to all gradients; adds the sum of the losses of
     // the targets to loss_sum f32 [1]. Leaves the arena as it was.
     void train_step(Stream& stream, const TokenBatch& batch, const TrainingPass& pass,
+                    const Tensor& loss_sum);
+    // The same of a batch that was checked and lies on the device. Recordable: what changes between
+    // batches of one shape is read from device memory.
+    void train_step(Stream& stream, const DeviceBatch& batch, const TrainingPass& pass,
                     const Tensor& loss_sum);
 
     // Losses of the targets alone, without dropout; `losses` (may be null) receives them one by one, in
@@ -122,13 +117,14 @@ class Decoder {
     void embed(Stream& stream, const DeviceBatch& batch, const Tensor& x);
     void block_forward(Stream& stream, const Block& block, const PassContext& pass, const Tensor& x,
                        const Tensor& out, BlockSaved& saved, const LayerCache* cache);
-    // Last hidden states of a pass without backward, on the arena's scratch end.
+    // Last hidden states of a pass without backward.
     Tensor run_blocks(Stream& stream, const DeviceBatch& batch, const PassContext& pass,
                       KvCache* cache);
+    // Columns behind the residual stream's gradient that its projections need.
+    std::int64_t residual_tail() const;
     // Logits of the rows of x that are named, to host memory.
     void head_logits(Stream& stream, const Tensor& x, const std::vector<std::int32_t>& rows,
                      std::vector<float>& out);
-    void check_batch(const TokenBatch& batch) const;
 
     Device& device_;
     DecoderConfig config_;

@@ -8,6 +8,8 @@
 #include "garam/core/philox.h"
 #include "garam/models/decoder.h"
 #include "garam/models/rope.h"
+#include "garam/ops/elementwise.h"
+#include "garam/runtime/transfer.h"
 
 namespace garam {
 namespace {
@@ -26,16 +28,6 @@ std::string last_part(const std::string& path) {
     return path.substr(path.rfind('.') + 1);
 }
 
-// Converts masters into the tensors that compute with them, in host memory.
-void copy_master(const Parameter& parameter) {
-    const float* const from = parameter.master.data<float>();
-    for (const Tensor& copy : parameter.copies) {
-        bfloat16* const to = copy.data<bfloat16>();
-        for (std::int64_t i = 0; i < parameter.master.elements(); ++i)
-            to[i] = bfloat16(from[i]);
-    }
-}
-
 }  // namespace
 
 // Gathers what the model needs, then allocates each kind of memory once and fills it.
@@ -45,11 +37,15 @@ class Decoder::Loader {
         : model_(model),
           files_(files),
           options_(options),
-          dry_(model.device_.kind() == DeviceKind::dry) {}
+          dry_(model.device_.kind() == DeviceKind::dry),
+          card_(model.device_.profile().is_cuda()),
+          setup_(model.device_) {}
 
     void load() {
         gather_weights();
         refuse_unknown_tensors();
+        if (options_.lora) find_adapters();
+        if (card_) pack_projections();
         if (options_.trained == Trained::all_weights) {
             train_weights();
         } else {
@@ -62,6 +58,7 @@ class Decoder::Loader {
         if (dry_) return;
         try {
             fill();
+            setup_.stream.synchronize();
         } catch (const Error& error) {  // which names the tensor alone
             throw Error(files_.path().string() + ": " + error.what());
         }
@@ -86,11 +83,18 @@ class Decoder::Loader {
         slots_.push_back({&stored, place, gradient, shape.rank() > 1});
     }
 
-    void need_linear(const std::string& path, std::int64_t out, std::int64_t in, bool bias,
-                     Linear& linear) {
-        need(path + ".weight", {out, in}, &linear.weight, &linear.weight_gradient);
-        if (bias) need(path + ".bias", {out}, &linear.bias, &linear.bias_gradient);
-        model_.linears_.emplace_back(path, &linear);
+    // Its linears by path and output features.
+    void need_projection(Projection& projection, std::int64_t in, bool bias,
+                         const std::vector<std::pair<std::string, std::int64_t>>& linears) {
+        projection.parts.resize(linears.size());
+        for (std::size_t p = 0; p < linears.size(); ++p) {
+            const auto& [path, out] = linears[p];
+            Linear& linear = projection.parts[p];
+            need(path + ".weight", {out, in}, &linear.weight, &linear.weight_gradient);
+            if (bias) need(path + ".bias", {out}, &linear.bias, &linear.bias_gradient);
+            model_.linears_.emplace_back(path, &linear);
+        }
+        projections_.push_back({&projection, in, bias});
     }
 
     void need_norm(const std::string& path, RmsNorm& norm) {
@@ -111,25 +115,22 @@ class Decoder::Loader {
             SelfAttention& attention = block.attention;
             need_norm(layer + "input_layernorm", attention.norm);
             const std::string attn = layer + "self_attn.";
-            need_linear(attn + "q_proj", q_width, c.hidden_size, c.attention_bias,
-                        attention.q_proj);
-            need_linear(attn + "k_proj", kv_width, c.hidden_size, c.attention_bias,
-                        attention.k_proj);
-            need_linear(attn + "v_proj", kv_width, c.hidden_size, c.attention_bias,
-                        attention.v_proj);
-            need_linear(attn + "o_proj", c.hidden_size, q_width, c.attention_bias,
-                        attention.o_proj);
+            need_projection(attention.qkv_proj, c.hidden_size, c.attention_bias,
+                            {{attn + "q_proj", q_width},
+                             {attn + "k_proj", kv_width},
+                             {attn + "v_proj", kv_width}});
+            need_projection(attention.o_proj, q_width, c.attention_bias,
+                            {{attn + "o_proj", c.hidden_size}});
             attention.shape = {c.num_heads, c.num_kv_heads, c.head_dim,
                                1.0f / std::sqrt(static_cast<float>(c.head_dim))};
             GatedMlp& mlp = block.mlp;
             need_norm(layer + "post_attention_layernorm", mlp.norm);
             const std::string ffn = layer + "mlp.";
-            need_linear(ffn + "gate_proj", c.intermediate_size, c.hidden_size, c.mlp_bias,
-                        mlp.gate_proj);
-            need_linear(ffn + "up_proj", c.intermediate_size, c.hidden_size, c.mlp_bias,
-                        mlp.up_proj);
-            need_linear(ffn + "down_proj", c.hidden_size, c.intermediate_size, c.mlp_bias,
-                        mlp.down_proj);
+            need_projection(mlp.gate_up_proj, c.hidden_size, c.mlp_bias,
+                            {{ffn + "gate_proj", c.intermediate_size},
+                             {ffn + "up_proj", c.intermediate_size}});
+            need_projection(mlp.down_proj, c.intermediate_size, c.mlp_bias,
+                            {{ffn + "down_proj", c.hidden_size}});
         }
         need_norm("model.norm", model_.head_.norm);
         tied_ = c.tie_word_embeddings.value_or(files_.find("lm_head.weight") == nullptr);
@@ -168,18 +169,75 @@ class Decoder::Loader {
         }
     }
 
+    // A card computes with nothing but its own memory.
+    bool in_place(const Slot& slot) const {
+        return !card_ && usable_in_place(*slot.stored, model_.compute_);
+    }
+
+    // A card's layout of linears that read one input, and of the adapters around them: nn/projection.h.
+    void pack_projections() {
+        std::int64_t bytes = 0;
+        for (const Packing& p : projections_) {
+            std::int64_t adapters = 0;
+            for (const Linear& linear : p.projection->parts)
+                adapters += adapted_.contains(&linear) ? 1 : 0;
+            p.projection->tail = adapters > 0 ? projection_tail(adapters, model_.lora_->r) : 0;
+            bytes += bytes_of(packed_shape(p), model_.compute_);
+            if (p.bias) bytes += bytes_of({out_of(p)}, model_.compute_);
+        }
+        Buffer buffer(model_.device_, bytes, Purpose::weights);
+        std::int64_t offset = 0;
+        const auto next = [&](const Shape& shape) {
+            const Tensor tensor = buffer.tensor(model_.compute_, shape, offset);
+            offset += bytes_of(shape, model_.compute_);
+            // What is of no part stays zero.
+            clear(setup_.stream, tensor);
+            return tensor;
+        };
+        for (const Packing& p : projections_) {
+            Projection& projection = *p.projection;
+            projection.packed = next(packed_shape(p));
+            if (p.bias) projection.bias = next({out_of(p)});
+            std::int64_t row = 0;
+            for (Linear& linear : projection.parts) {
+                const std::int64_t end = row + stored_rows(linear);
+                linear.weight = projection.packed.slice_rows(row, end).slice_columns(0, p.in);
+                if (p.bias) linear.bias = projection.bias.slice_elements(row, end);
+                row = end;
+            }
+        }
+        model_.buffers_.push_back(std::move(buffer));
+    }
+
+    std::int64_t stored_rows(const Linear& linear) const {
+        for (const Slot& slot : slots_)
+            if (slot.place == &linear.weight) return slot.stored->shape[0];
+        throw Bug("a linear without a weight");
+    }
+    struct Packing;
+    std::int64_t out_of(const Packing& p) const {
+        std::int64_t out = 0;
+        for (const Linear& linear : p.projection->parts)
+            out += stored_rows(linear);
+        return out;
+    }
+    Shape packed_shape(const Packing& p) const {
+        return {out_of(p) + p.projection->tail, p.in + p.projection->tail};
+    }
+
     // Frozen weights: in the mapped file where they can be used as they are, else in one allocation.
     void place_weights() {
         std::int64_t bytes = 0;
         for (const Slot& slot : slots_) {
-            if (usable_in_place(*slot.stored, model_.compute_)) continue;
+            if (*slot.place || in_place(slot)) continue;
             bytes += bytes_of(slot.stored->shape, model_.compute_);
         }
         Buffer buffer(model_.device_, bytes, Purpose::weights);
         std::int64_t offset = 0;
         for (const Slot& slot : slots_) {
             const Shape& shape = slot.stored->shape;
-            if (usable_in_place(*slot.stored, model_.compute_)) {
+            if (*slot.place) continue;
+            if (in_place(slot)) {
                 *slot.place = Tensor(const_cast<std::byte*>(slot.stored->data), model_.compute_,
                                      shape, model_.device_.kind());
                 model_.mapped_bytes_ += static_cast<std::int64_t>(slot.stored->bytes);
@@ -199,39 +257,18 @@ class Decoder::Loader {
         }
     }
 
-    void attach_adapters() {
+    // Which linears the adapter's targets name.
+    void find_adapters() {
         LoraSettings& lora = *model_.lora_;
         std::set<std::string> resolved;
         std::set<std::string> matched;
-        std::uint32_t module = 0;
         for (auto& [path, linear] : model_.linears_) {
-            ++module;  // numbers every place, adapted or not: the key of its dropout mask
-            bool wanted = false;
             for (const std::string& target : lora.target_modules) {
                 if (target != "all-linear" && !ends_with_module(path, target)) continue;
-                wanted = true;
+                adapted_.insert(linear);
                 matched.insert(target);
                 resolved.insert(target == "all-linear" ? last_part(path) : target);
             }
-            if (!wanted) continue;
-            linear->lora.emplace();
-            linear->lora->scaling = static_cast<float>(lora.scaling());
-            linear->lora->dropout = static_cast<float>(lora.lora_dropout);
-            linear->lora->module = module;
-            const std::string key = "base_model.model." + path;
-            const Shape& shape = files_.at(path + ".weight").shape;
-            const std::int64_t out = shape[0];
-            const std::int64_t in = shape[1];
-            wanted_.push_back({key + ".lora_A.weight",
-                               {lora.r, in},
-                               true,
-                               &linear->lora->A,
-                               &linear->lora->A_gradient});
-            wanted_.push_back({key + ".lora_B.weight",
-                               {out, lora.r},
-                               true,
-                               &linear->lora->B,
-                               &linear->lora->B_gradient});
         }
         for (const std::string& target : lora.target_modules) {
             if (!matched.contains(target))
@@ -242,14 +279,81 @@ class Decoder::Loader {
         lora.target_modules.assign(resolved.begin(), resolved.end());
     }
 
+    void attach_adapters() {
+        const LoraSettings& lora = *model_.lora_;
+        std::uint32_t module = 0;
+        for (auto& [path, linear] : model_.linears_) {
+            ++module;  // numbers every place, adapted or not: the key of its dropout mask
+            if (!adapted_.contains(linear)) continue;
+            linear->lora.emplace();
+            linear->lora->scaling = static_cast<float>(lora.scaling());
+            linear->lora->dropout = static_cast<float>(lora.lora_dropout);
+            linear->lora->module = module;
+            const std::string key = "base_model.model." + path;
+            const Shape& shape = files_.at(path + ".weight").shape;
+            wanted_.push_back({key + ".lora_A.weight",
+                               {lora.r, shape[1]},
+                               true,
+                               &linear->lora->A,
+                               &linear->lora->A_gradient});
+            wanted_.push_back({key + ".lora_B.weight",
+                               {shape[0], lora.r},
+                               true,
+                               &linear->lora->B,
+                               &linear->lora->B_gradient,
+                               card_ ? linear->lora->scaling : 1});
+        }
+        if (!card_) return;
+        for (const Packing& p : projections_)
+            place_adapters(*p.projection);
+    }
+
+    // A below and B behind the packed weights.
+    void place_adapters(Projection& projection) {
+        if (projection.tail == 0) return;
+        const std::int64_t in = projection.in_features();
+        const std::int64_t out = projection.out_features();
+        LoraGroup& group = projection.lora;
+        group.rank = model_.lora_->r;
+        group.scaling = static_cast<float>(model_.lora_->scaling());
+        group.dropout = static_cast<float>(model_.lora_->lora_dropout);
+        group.A = projection.packed.slice_rows(out, out + projection.tail).slice_columns(0, in);
+        group.B = projection.packed.slice_rows(0, out).slice_columns(in, in + projection.tail);
+        for (std::size_t part = 0; part < projection.parts.size(); ++part) {
+            Linear& linear = projection.parts[part];
+            if (!linear.lora) continue;
+            const std::int64_t first = group.rank * static_cast<std::int64_t>(group.parts.size());
+            const std::int64_t begin = projection.column(part);
+            const std::int64_t end = begin + linear.out_features();
+            linear.lora->A = group.A.slice_rows(first, first + group.rank);
+            linear.lora->B =
+                group.B.slice_rows(begin, end).slice_columns(first, first + group.rank);
+            group.parts.push_back({begin, end, linear.lora->module, {}, {}});
+        }
+    }
+
+    // What the card's adapters add their gradients to; they are allocated after the places.
+    void link_gradients() {
+        for (const Packing& p : projections_) {
+            std::size_t part = 0;
+            for (const Linear& linear : p.projection->parts) {
+                if (!linear.lora) continue;
+                LoraPart& lora = p.projection->lora.parts[part++];
+                lora.A_gradient = linear.lora->A_gradient;
+                lora.B_gradient = linear.lora->B_gradient;
+            }
+        }
+    }
+
     void allocate_parameters() {
         const bool trains = options_.trained != Trained::nothing;
-        const bool needs_copies = model_.compute_ != DType::f32;
+        // A card's adapters compute where the packed weights are.
+        const bool needs_copies = card_ || model_.compute_ != DType::f32;
         std::int64_t masters = 0;
         std::int64_t copies = 0;
         for (const Wanted& wanted : wanted_) {
             masters += bytes_of(wanted.shape, DType::f32);
-            copies += bytes_of(wanted.shape, model_.compute_);
+            if (!*wanted.place) copies += bytes_of(wanted.shape, model_.compute_);
         }
         if (masters == 0) return;
         Buffer master_buffer(model_.device_, masters, Purpose::adapter);
@@ -269,16 +373,20 @@ class Decoder::Loader {
             }
             offset += bytes_of(wanted.shape, DType::f32);
             if (needs_copies) {
-                *wanted.place = copy_buffer.tensor(model_.compute_, wanted.shape, copy_offset);
-                copy_offset += bytes_of(wanted.shape, model_.compute_);
-                parameter.copies.push_back(*wanted.place);
+                if (!*wanted.place) {
+                    *wanted.place = copy_buffer.tensor(model_.compute_, wanted.shape, copy_offset);
+                    copy_offset += bytes_of(wanted.shape, model_.compute_);
+                }
+                parameter.copies.push_back({*wanted.place, wanted.factor});
             } else {
                 *wanted.place = parameter.master;
             }
             model_.parameters_.push_back(std::move(parameter));
         }
-        if (trains && !dry_)
-            std::memset(gradient_buffer.raw(), 0, static_cast<std::size_t>(masters));
+        // Also what lies between the tensors: they are updated as one vector.
+        clear(setup_.stream, master_buffer.tensor(DType::f32, {masters / 4}));
+        if (trains) clear(setup_.stream, model_.all_gradients_);
+        if (card_ && trains) link_gradients();
         model_.buffers_.push_back(std::move(master_buffer));
         model_.buffers_.push_back(std::move(gradient_buffer));
         model_.buffers_.push_back(std::move(copy_buffer));
@@ -299,45 +407,56 @@ class Decoder::Loader {
         const std::int64_t each = bytes_of(shape, DType::f32);
         Buffer buffer(model_.device_, 2 * each, Purpose::weights);
         model_.rotary_ = {buffer.tensor(DType::f32, shape), buffer.tensor(DType::f32, shape, each)};
-        if (!dry_) fill_rope_tables(frequencies, model_.rotary_.cos, model_.rotary_.sin);
+        if (!dry_) {
+            HostTensor cos(setup_.stream, model_.rotary_.cos, false);
+            HostTensor sin(setup_.stream, model_.rotary_.sin, false);
+            fill_rope_tables(frequencies, cos.tensor(), sin.tensor());
+            cos.write();
+            sin.write();
+        }
         model_.buffers_.push_back(std::move(buffer));
     }
 
     void fill() {
         if (options_.trained == Trained::all_weights) {
             for (std::size_t i = 0; i < slots_.size(); ++i)
-                read_tensor(*slots_[i].stored, model_.parameters_[i].master.data<float>());
+                read_into(*slots_[i].stored, model_.parameters_[i].master);
         } else {
-            for (const Slot& slot : slots_)
-                fill_frozen(slot);
+            for (const Slot& slot : slots_) {
+                if (in_place(slot)) {
+                    check_finite(*slot.stored);
+                } else {
+                    read_into(*slot.stored, *slot.place);
+                }
+            }
         }
         if (options_.lora) initialise_adapters();
         model_.refresh_copies();
     }
 
-    void fill_frozen(const Slot& slot) {
-        if (usable_in_place(*slot.stored, model_.compute_)) {
-            check_finite(*slot.stored);
-        } else if (model_.compute_ == DType::f32) {
-            read_tensor(*slot.stored, slot.place->data<float>());
+    void read_into(const StoredTensor& stored, const Tensor& place) {
+        HostTensor host(setup_.stream, place, false);
+        if (place.dtype() == DType::f32) {
+            read_tensor(stored, host.tensor().data<float>());
         } else {
-            read_tensor(*slot.stored, slot.place->data<bfloat16>());
+            read_tensor(stored, host.tensor().data<bfloat16>());
         }
+        host.write();
     }
 
     // PEFT's: A ~ kaiming_uniform(a = sqrt 5), that is uniform within 1 / sqrt(in); B = 0.
     void initialise_adapters() {
         for (std::size_t i = 0; i < model_.parameters_.size(); ++i) {
-            const Tensor& master = model_.parameters_[i].master;
+            // B's master was cleared.
+            if (model_.parameters_[i].name.ends_with(".lora_B.weight")) continue;
+            HostTensor host(setup_.stream, model_.parameters_[i].master, false);
+            const Tensor& master = host.tensor();
             float* const values = master.data<float>();
-            if (model_.parameters_[i].name.ends_with(".lora_B.weight")) {
-                std::fill(values, values + master.elements(), 0.0f);
-                continue;
-            }
             Random random(options_.seed, i);
             const double bound = 1 / std::sqrt(static_cast<double>(master.columns()));
             for (std::int64_t e = 0; e < master.elements(); ++e)
                 values[e] = static_cast<float>(random.uniform(-bound, bound));
+            host.write();
         }
     }
 
@@ -347,13 +466,23 @@ class Decoder::Loader {
         bool decay;
         Tensor* place;  // where the model computes with it
         Tensor* gradient;
+        float factor = 1;  // of the place's values
+    };
+    struct Packing {
+        Projection* projection;
+        std::int64_t in;
+        bool bias;
     };
 
     Decoder& model_;
     const ModelFiles& files_;
     const Options& options_;
     const bool dry_;
+    const bool card_;  // places are those of a card
+    SetupStream setup_;
     bool tied_ = false;
+    std::vector<Packing> projections_;
+    std::set<const Linear*> adapted_;
     std::vector<Slot> slots_;
     std::vector<Wanted> wanted_;
     std::set<std::string> used_;
@@ -373,11 +502,17 @@ Decoder::Decoder(Device& device, const ModelFiles& files, const Options& options
 }
 
 void Decoder::refresh_copies() {
+    SetupStream setup(device_);
+    std::vector<CastItem> items;
     for (const Parameter& parameter : parameters_)
-        copy_master(parameter);
+        for (const Parameter::Copy& copy : parameter.copies)
+            items.push_back({parameter.master, copy.place, copy.factor});
+    cast_many(setup.stream, items);
+    setup.stream.synchronize();
 }
 
 void Decoder::load_adapter(const PeftAdapter& adapter, const std::string& source) {
+    SetupStream setup(device_);
     std::set<std::string> loaded;
     for (const AdapterTensor& tensor : adapter.tensors) {
         const auto found = std::find_if(parameters_.begin(), parameters_.end(),
@@ -389,13 +524,14 @@ void Decoder::load_adapter(const PeftAdapter& adapter, const std::string& source
             throw Error(source + ": " + tensor.name + " has shape " + tensor.shape.to_string() +
                         ", the model needs " + found->master.shape().to_string() +
                         ": the adapter belongs to another base");
-        std::copy(tensor.values.begin(), tensor.values.end(), found->master.data<float>());
+        copy_to_device(setup.stream, tensor.values.data(), found->master);
         loaded.insert(tensor.name);
     }
     for (const Parameter& parameter : parameters_) {
         if (!loaded.contains(parameter.name))
             throw Error(source + ": " + parameter.name + " is missing");
     }
+    setup.stream.synchronize();
     refresh_copies();
 }
 

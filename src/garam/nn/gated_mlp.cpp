@@ -1,6 +1,5 @@
 #include "garam/nn/gated_mlp.h"
 
-#include "garam/ops/elementwise.h"
 #include "garam/ops/rms_norm.h"
 #include "garam/ops/silu_mul.h"
 
@@ -11,21 +10,17 @@ void gated_mlp_forward(Stream& stream, const GatedMlp& layer, const PassContext&
     const ScratchScope scope(stream.arena());
     const std::int64_t tokens = x.rows();
     const DType dtype = x.dtype();
-    const auto make = [&](const Shape& shape) {
-        return make_activation(stream, pass, dtype, shape);
-    };
-    normalise(stream, layer.norm, pass, x, saved.normed, saved.rstd);
+    const Projection& gate_up_proj = layer.gate_up_proj;
+    const std::int64_t wide = layer.down_proj.in_features();
+    normalise(stream, layer.norm, pass, x, gate_up_proj, saved.normed, saved.rstd);
 
-    const Shape wide{tokens, layer.gate_proj.out_features()};
-    saved.gate = make(wide);
-    project(stream, layer.gate_proj, pass, saved.normed, saved.gate, false, saved.u_gate);
-    saved.up = make(wide);
-    project(stream, layer.up_proj, pass, saved.normed, saved.up, false, saved.u_up);
-    saved.product = make(wide);
-    silu_mul_forward(stream, saved.gate, saved.up, saved.product);
-
-    cast(stream, x, out);
-    project(stream, layer.down_proj, pass, saved.product, out, true, saved.u_down);
+    saved.gate_up = projection_output(stream, pass, dtype, tokens, gate_up_proj);
+    projection_forward(stream, gate_up_proj, pass, saved.normed,
+                       features(saved.gate_up, 2 * wide), {}, saved.gate_up_proj);
+    saved.product = projection_input(stream, pass, dtype, tokens, layer.down_proj);
+    silu_mul_forward(stream, saved.gate_up.slice_columns(0, wide),
+                     saved.gate_up.slice_columns(wide, 2 * wide), features(saved.product, wide));
+    projection_forward(stream, layer.down_proj, pass, saved.product, out, x, saved.down_proj);
 }
 
 void gated_mlp_backward(Stream& stream, const GatedMlp& layer, const PassContext& pass,
@@ -33,17 +28,19 @@ void gated_mlp_backward(Stream& stream, const GatedMlp& layer, const PassContext
     Arena& arena = stream.arena();
     const ScratchScope scope(arena);
     const DType dtype = x.dtype();
-    const Tensor dproduct = arena.scratch(dtype, saved.product.shape());
-    linear_backward(stream, layer.down_proj, saved.product, saved.u_down, dx, dproduct, false,
-                    pass.dropout);
-    silu_mul_backward(stream, dproduct, saved.gate, saved.up, saved.gate, saved.up);
-    const Tensor dnormed = arena.scratch(dtype, saved.normed.shape());
-    linear_backward(stream, layer.gate_proj, saved.normed, saved.u_gate, saved.gate, dnormed, false,
-                    pass.dropout);
-    linear_backward(stream, layer.up_proj, saved.normed, saved.u_up, saved.up, dnormed, true,
-                    pass.dropout);
-    rms_norm_backward(stream, dnormed, x, layer.norm.weight, saved.rstd, dx, true,
-                      layer.norm.weight_gradient);
+    const std::int64_t tokens = x.rows();
+    const std::int64_t wide = layer.down_proj.in_features();
+    const Tensor dproduct = arena.scratch(dtype, {tokens, wide});
+    projection_backward(stream, layer.down_proj, pass, saved.product, saved.down_proj,
+                        features(dx, x.columns() + layer.down_proj.tail), dproduct);
+    const Tensor gate = saved.gate_up.slice_columns(0, wide);
+    const Tensor up = saved.gate_up.slice_columns(wide, 2 * wide);
+    silu_mul_backward(stream, dproduct, gate, up, gate, up);
+    const Tensor dnormed = arena.scratch(dtype, {tokens, x.columns()});
+    projection_backward(stream, layer.gate_up_proj, pass, saved.normed, saved.gate_up_proj,
+                        saved.gate_up, dnormed);
+    rms_norm_backward(stream, dnormed, x, layer.norm.weight, saved.rstd, features(dx, x.columns()),
+                      true, layer.norm.weight_gradient);
 }
 
 }  // namespace garam

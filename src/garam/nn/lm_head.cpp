@@ -8,10 +8,16 @@
 
 namespace garam {
 
-std::int64_t logits_chunk_rows(std::int64_t vocab, std::int64_t rows) {
-    constexpr std::int64_t kChunkBytes = 16 << 20;
-    const std::int64_t fitting = kChunkBytes / (vocab * 4) / 16 * 16;
-    return std::min(rows, std::max<std::int64_t>(fitting, 64));
+std::int64_t logits_chunk_rows(const DeviceProfile& profile, std::int64_t vocab,
+                               std::int64_t rows) {
+    constexpr std::int64_t kCardRows = 1024;
+    const std::int64_t bytes = profile.is_cuda() ? 512 << 20 : 16 << 20;
+    const std::int64_t fitting = std::max<std::int64_t>(bytes / (vocab * 4) / 16 * 16, 64);
+    const std::int64_t most = profile.is_cuda() ? std::min(fitting, kCardRows) : fitting;
+    if (!profile.is_cuda() || rows <= most) return std::min(rows, most);
+    // Chunks of one size leave no small one at the end.
+    const std::int64_t chunks = (rows + most - 1) / most;
+    return ((rows + chunks - 1) / chunks + 15) / 16 * 16;
 }
 
 void lm_head_loss(Stream& stream, const LmHead& head, const Loss& loss, const Tensor& x,
@@ -31,7 +37,7 @@ void lm_head_loss(Stream& stream, const LmHead& head, const Loss& loss, const Te
     gather_rows(stream, x, target_rows, picked);
     rms_norm_forward(stream, picked, head.norm.weight, head.norm.eps, normed, rstd);
 
-    const std::int64_t chunk = logits_chunk_rows(vocab, rows);
+    const std::int64_t chunk = logits_chunk_rows(stream.device().profile(), vocab, rows);
     const Tensor logits = arena.scratch(DType::f32, {chunk, vocab}, Purpose::logits);
     // The products of the backward read the gradient in the compute dtype.
     const Tensor narrow = gradient && dtype != DType::f32

@@ -13,9 +13,9 @@ struct LmHead {
     Tensor weight_gradient;  // f32, or empty
 };
 
-// Rows of logits that are in memory at a time: a chunk of about 16 MiB keeps to the processor's cache
-// and is large enough for the matrix product.
-std::int64_t logits_chunk_rows(std::int64_t vocab, std::int64_t rows);
+// Rows of logits that are in memory at a time: a chunk of about 16 MiB keeps to a processor's cache and is
+// large enough for its matrix product; a card needs more rows to be filled, up to 1024 within 512 MiB.
+std::int64_t logits_chunk_rows(const DeviceProfile& profile, std::int64_t vocab, std::int64_t rows);
 
 // x [tokens, hidden]; target_rows i32 [rows] ascending, targets i32 [rows]. Adds the sum of the rows'
 // losses to loss_sum f32 [1], writes single losses to `losses` f32 [rows]. Unless dx is empty, adds to

@@ -9,12 +9,16 @@
 namespace garam {
 
 struct Parameter {
+    // place = master * factor, in the compute dtype; may have a pitch.
+    struct Copy {
+        Tensor place;
+        float factor = 1;
+    };
     std::string name;          // PEFT's key of an adapter tensor, or the weight's own name
     Tensor master;             // f32, dense
     Tensor gradient;           // f32, same shape; sums over the micro-batches of a step
     bool weight_decay = true;  // all adapter tensors; in full fine-tuning matrices only
-    std::vector<Tensor>
-        copies;  // in the compute dtype, refreshed from the master after each update
+    std::vector<Copy> copies;  // refreshed from the master after each update
 };
 
 }  // namespace garam

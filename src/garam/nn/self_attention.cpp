@@ -5,6 +5,26 @@
 #include "garam/ops/rotary.h"
 
 namespace garam {
+namespace {
+
+// The columns of q, k and v in the output of qkv_proj, or in its gradient.
+struct Heads {
+    Tensor q, k, v;
+};
+Heads heads_of(const SelfAttention& layer, const Tensor& qkv) {
+    const std::int64_t k = layer.qkv_proj.column(1);
+    const std::int64_t v = layer.qkv_proj.column(2);
+    return {qkv.slice_columns(0, k), qkv.slice_columns(k, v),
+            qkv.slice_columns(v, layer.qkv_proj.out_features())};
+}
+
+void turn(Stream& stream, const SelfAttention& layer, const PassContext& pass, const Tensor& x,
+          bool inverse) {
+    rotary(stream, x, layer.shape.head_dim, pass.rotary.cos, pass.rotary.sin, pass.positions,
+           inverse);
+}
+
+}  // namespace
 
 Tensor make_activation(Stream& stream, const PassContext& pass, DType dtype, const Shape& shape) {
     return pass.keep ? stream.arena().push(dtype, shape, Purpose::activations)
@@ -12,18 +32,10 @@ Tensor make_activation(Stream& stream, const PassContext& pass, DType dtype, con
 }
 
 void normalise(Stream& stream, const RmsNorm& norm, const PassContext& pass, const Tensor& x,
-               Tensor& normed, Tensor& rstd) {
-    normed = make_activation(stream, pass, x.dtype(), {x.rows(), x.columns()});
+               const Projection& next, Tensor& normed, Tensor& rstd) {
+    normed = projection_input(stream, pass, x.dtype(), x.rows(), next);
     rstd = pass.keep ? make_activation(stream, pass, DType::f32, {x.rows()}) : Tensor();
-    rms_norm_forward(stream, x, norm.weight, norm.eps, normed, rstd);
-}
-
-void project(Stream& stream, const Linear& linear, const PassContext& pass, const Tensor& x,
-             const Tensor& y, bool accumulate, Tensor& u) {
-    u = linear.lora && pass.keep
-            ? make_activation(stream, pass, x.dtype(), {x.rows(), linear.lora->A.extent(0)})
-            : Tensor();
-    linear_forward(stream, linear, x, y, accumulate, pass.dropout, u);
+    rms_norm_forward(stream, x, norm.weight, norm.eps, features(normed, x.columns()), rstd);
 }
 
 void self_attention_forward(Stream& stream, const SelfAttention& layer, const PassContext& pass,
@@ -32,41 +44,26 @@ void self_attention_forward(Stream& stream, const SelfAttention& layer, const Pa
     const ScratchScope scope(stream.arena());
     const std::int64_t tokens = x.rows();
     const DType dtype = x.dtype();
-    const auto make = [&](const Shape& shape) {
-        return make_activation(stream, pass, dtype, shape);
-    };
 
-    normalise(stream, layer.norm, pass, x, saved.normed, saved.rstd);
+    normalise(stream, layer.norm, pass, x, layer.qkv_proj, saved.normed, saved.rstd);
+    saved.qkv = make_activation(stream, pass, dtype, {tokens, layer.qkv_proj.out_features()});
+    projection_forward(stream, layer.qkv_proj, pass, saved.normed, saved.qkv, {}, saved.qkv_proj);
 
-    saved.q = make({tokens, layer.q_proj.out_features()});
-    project(stream, layer.q_proj, pass, saved.normed, saved.q, false, saved.u_q);
-    Tensor new_k, new_v;
+    Heads heads = heads_of(layer, saved.qkv);
+    turn(stream, layer, pass, heads.q, false);
+    turn(stream, layer, pass, heads.k, false);
     if (cache != nullptr) {
-        const std::int64_t end = pass.cache_length + tokens;
-        GARAM_CHECK(end <= cache->keys.rows(), "KV cache is full");
-        new_k = cache->keys.slice_rows(pass.cache_length, end);
-        new_v = cache->values.slice_rows(pass.cache_length, end);
-        saved.k = cache->keys.slice_rows(0, end);
-        saved.v = cache->values.slice_rows(0, end);
-    } else {
-        new_k = saved.k = make({tokens, layer.k_proj.out_features()});
-        new_v = saved.v = make({tokens, layer.v_proj.out_features()});
+        store_rows(stream, heads.k, pass.positions, cache->keys);
+        store_rows(stream, heads.v, pass.positions, cache->values);
+        heads.k = cache->keys;
+        heads.v = cache->values;
     }
-    project(stream, layer.k_proj, pass, saved.normed, new_k, false, saved.u_k);
-    project(stream, layer.v_proj, pass, saved.normed, new_v, false, saved.u_v);
 
-    rotary(stream, saved.q, layer.shape.head_dim, pass.rotary.cos, pass.rotary.sin, pass.positions,
-           false);
-    rotary(stream, new_k, layer.shape.head_dim, pass.rotary.cos, pass.rotary.sin, pass.positions,
-           false);
-
-    saved.attended = make({tokens, layer.o_proj.in_features()});
+    saved.attended = projection_input(stream, pass, dtype, tokens, layer.o_proj);
     saved.lse = make_activation(stream, pass, DType::f32, {tokens, layer.shape.num_heads});
-    attention_forward(stream, layer.shape, pass.segments, saved.q, saved.k, saved.v, saved.attended,
-                      saved.lse);
-
-    cast(stream, x, out);
-    project(stream, layer.o_proj, pass, saved.attended, out, true, saved.u_o);
+    attention_forward(stream, layer.shape, pass.segments, heads.q, heads.k, heads.v,
+                      features(saved.attended, heads.q.columns()), saved.lse);
+    projection_forward(stream, layer.o_proj, pass, saved.attended, out, x, saved.o_proj);
 }
 
 void self_attention_backward(Stream& stream, const SelfAttention& layer, const PassContext& pass,
@@ -75,28 +72,28 @@ void self_attention_backward(Stream& stream, const SelfAttention& layer, const P
     Arena& arena = stream.arena();
     const ScratchScope scope(arena);
     const DType dtype = x.dtype();
-    const Tensor dattended = arena.scratch(dtype, saved.attended.shape());
-    linear_backward(stream, layer.o_proj, saved.attended, saved.u_o, dx, dattended, false,
-                    pass.dropout);
-    const Tensor dq = arena.scratch(dtype, saved.q.shape());
-    const Tensor dk = arena.scratch(dtype, saved.k.shape());
-    const Tensor dv = arena.scratch(dtype, saved.v.shape());
-    attention_backward(stream, layer.shape, pass.segments, dattended, saved.q, saved.k, saved.v,
-                       saved.attended, saved.lse, dq, dk, dv);
-    rotary(stream, dq, layer.shape.head_dim, pass.rotary.cos, pass.rotary.sin, pass.positions,
-           true);
-    rotary(stream, dk, layer.shape.head_dim, pass.rotary.cos, pass.rotary.sin, pass.positions,
-           true);
+    const std::int64_t tokens = x.rows();
+    const Projection& qkv_proj = layer.qkv_proj;
+    const std::int64_t width = layer.o_proj.in_features();
+    const Tensor dattended = arena.scratch(dtype, {tokens, width});
+    projection_backward(stream, layer.o_proj, pass, saved.attended, saved.o_proj,
+                        features(dx, x.columns() + layer.o_proj.tail), dattended);
+
+    const Tensor dqkv = arena.scratch(dtype, {tokens, qkv_proj.out_features() + qkv_proj.tail});
+    const Heads heads = heads_of(layer, saved.qkv);
+    const Heads gradients = heads_of(layer, dqkv);
+    attention_backward(stream, layer.shape, pass.segments, dattended, heads.q, heads.k, heads.v,
+                       features(saved.attended, width), saved.lse, gradients.q, gradients.k,
+                       gradients.v);
+    turn(stream, layer, pass, gradients.q, true);
+    turn(stream, layer, pass, gradients.k, true);
     const Tensor dnormed = needs_dx || layer.norm.weight_gradient
-                               ? arena.scratch(dtype, saved.normed.shape())
+                               ? arena.scratch(dtype, {tokens, x.columns()})
                                : Tensor();
-    linear_backward(stream, layer.q_proj, saved.normed, saved.u_q, dq, dnormed, false,
-                    pass.dropout);
-    linear_backward(stream, layer.k_proj, saved.normed, saved.u_k, dk, dnormed, true, pass.dropout);
-    linear_backward(stream, layer.v_proj, saved.normed, saved.u_v, dv, dnormed, true, pass.dropout);
+    projection_backward(stream, qkv_proj, pass, saved.normed, saved.qkv_proj, dqkv, dnormed);
     if (!dnormed) return;
-    rms_norm_backward(stream, dnormed, x, layer.norm.weight, saved.rstd, dx, true,
-                      layer.norm.weight_gradient);
+    rms_norm_backward(stream, dnormed, x, layer.norm.weight, saved.rstd, features(dx, x.columns()),
+                      true, layer.norm.weight_gradient);
 }
 
 }  // namespace garam

@@ -2,15 +2,10 @@
 // v_proj(n))), n = rms_norm(x). Tensors [tokens, …] of the compute dtype.
 #pragma once
 
-#include "garam/nn/linear.h"
-#include "garam/ops/attention.h"
+#include "garam/nn/pass_context.h"
+#include "garam/nn/projection.h"
 
 namespace garam {
-
-struct RotaryTables {
-    Tensor cos;  // f32 [positions, rotary_dim / 2]
-    Tensor sin;
-};
 
 struct RmsNorm {
     Tensor weight;           // [hidden]
@@ -20,10 +15,8 @@ struct RmsNorm {
 
 struct SelfAttention {
     RmsNorm norm;
-    Linear q_proj;
-    Linear k_proj;
-    Linear v_proj;
-    Linear o_proj;
+    Projection qkv_proj;  // parts q, k, v
+    Projection o_proj;
     AttentionShape shape;
 };
 
@@ -33,37 +26,23 @@ struct LayerCache {
     Tensor values;
 };
 
-// How a pass runs: which positions, which segments, whether what the backward needs is kept.
-struct PassContext {
-    AttentionSegments segments;
-    Tensor positions;  // i32 [tokens]
-    RotaryTables rotary;
-    DropoutContext dropout;
-    bool keep = false;              // keep activations on the arena's low end
-    std::int64_t cache_length = 0;  // tokens already in the cache
-};
-
 struct SelfAttentionSaved {
-    Tensor normed, rstd, q, k, v, attended, lse;
-    Tensor u_q, u_k, u_v, u_o;
+    Tensor normed, rstd, qkv, attended, lse;
+    ProjectionSaved qkv_proj, o_proj;
 };
 
-// Memory for what a forward makes: kept for the backward, or scratch of the enclosing scope.
-Tensor make_activation(Stream& stream, const PassContext& pass, DType dtype, const Shape& shape);
-// rms_norm of x: makes `normed`, and `rstd` where a backward follows.
+// rms_norm of x, as the wide input of `next`; `rstd` where a backward follows.
 void normalise(Stream& stream, const RmsNorm& norm, const PassContext& pass, const Tensor& x,
-               Tensor& normed, Tensor& rstd);
-// linear_forward() that makes `u` itself where a backward will need it; else u becomes empty.
-void project(Stream& stream, const Linear& linear, const PassContext& pass, const Tensor& x,
-             const Tensor& y, bool accumulate, Tensor& u);
+               const Projection& next, Tensor& normed, Tensor& rstd);
 
-// x and out must be different memory. With a cache, this pass's keys and values are appended to it and
-// attention sees all of it (one sequence only).
+// x and out must be different memory. With a cache, this pass's keys and values go to its rows
+// `pass.positions`, and attention sees the cache (one sequence only; its length stands in pass.segments).
 void self_attention_forward(Stream& stream, const SelfAttention& layer, const PassContext& pass,
                             const Tensor& x, const Tensor& out, SelfAttentionSaved& saved,
                             const LayerCache* cache);
 
-// dx holds d(out) on entry and d(x) on return. Without needs_dx only the parameters' gradients are made.
+// dx, a wide output of o_proj, holds d(out) on entry and d(x) on return. Without needs_dx only the
+// parameters' gradients are made.
 void self_attention_backward(Stream& stream, const SelfAttention& layer, const PassContext& pass,
                              const Tensor& x, const SelfAttentionSaved& saved, const Tensor& dx,
                              bool needs_dx);

@@ -80,6 +80,20 @@ void Device::copy_out(QueueHandle /*queue*/, void* host, const void* device, std
     std::memcpy(host, device, static_cast<std::size_t>(bytes));
 }
 
+void Device::copy_rows_in(QueueHandle queue, void* device, std::int64_t pitch_bytes,
+                          const void* host, std::int64_t row_bytes, std::int64_t rows) {
+    for (std::int64_t row = 0; row < rows; ++row)
+        copy_in(queue, static_cast<char*>(device) + row * pitch_bytes,
+                static_cast<const char*>(host) + row * row_bytes, row_bytes);
+}
+
+void Device::copy_rows_out(QueueHandle queue, void* host, const void* device,
+                           std::int64_t pitch_bytes, std::int64_t row_bytes, std::int64_t rows) {
+    for (std::int64_t row = 0; row < rows; ++row)
+        copy_out(queue, static_cast<char*>(host) + row * row_bytes,
+                 static_cast<const char*>(device) + row * pitch_bytes, row_bytes);
+}
+
 void Device::clear(QueueHandle /*queue*/, void* device, std::int64_t bytes) {
     std::memset(device, 0, static_cast<std::size_t>(bytes));
 }

@@ -122,6 +122,11 @@ class Device {
     virtual void copy_in(QueueHandle queue, void* device, const void* host, std::int64_t bytes);
     // Enqueued; complete after synchronize().
     virtual void copy_out(QueueHandle queue, void* host, const void* device, std::int64_t bytes);
+    // `rows` rows of `row_bytes`, dense in host memory, `pitch_bytes` apart on the device.
+    virtual void copy_rows_in(QueueHandle queue, void* device, std::int64_t pitch_bytes,
+                              const void* host, std::int64_t row_bytes, std::int64_t rows);
+    virtual void copy_rows_out(QueueHandle queue, void* host, const void* device,
+                               std::int64_t pitch_bytes, std::int64_t row_bytes, std::int64_t rows);
     virtual void clear(QueueHandle queue, void* device, std::int64_t bytes);  // zero bytes
     // Records what the queue is given between the two calls instead of running it. False: this device
     // cannot.

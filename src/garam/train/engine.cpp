@@ -15,7 +15,11 @@ namespace {
 TokenBatch batch_of(const BatchBounds& bounds) {
     TokenBatch batch;
     for (std::int64_t left = bounds.tokens; left > 0;) {
-        const std::int64_t length = std::min(left, std::max<std::int64_t>(bounds.longest, 1));
+        // One token stays for each sample to come.
+        const std::int64_t later =
+            std::clamp<std::int64_t>(bounds.samples - batch.samples() - 1, 0, left - 1);
+        const std::int64_t length =
+            std::min(left - later, std::max<std::int64_t>(bounds.longest, 1));
         const std::vector<std::int32_t> ids(static_cast<std::size_t>(length), 0);
         batch.append(ids, ids, batch.samples());
         left -= length;
@@ -28,7 +32,9 @@ TokenBatch batch_of(const BatchBounds& bounds) {
     return batch;
 }
 
-bool is_finite(const Tensor& tensor) {
+bool is_finite(Stream& stream, const Tensor& device) {
+    const HostTensor host(stream, device);
+    const Tensor& tensor = host.tensor();
     const float* const values = tensor.data<float>();
     return std::all_of(values, values + tensor.elements(),
                        [](float v) { return std::isfinite(v); });
@@ -50,9 +56,11 @@ TrainingEngine::TrainingEngine(Device& device, const ModelFiles& files,
       model_(device, files, options.model),
       optimizer_(device, options.optimizer, pointers(model_.parameters())),
       arena_(device, arena_bytes),
-      stream_(device_, arena_, meter_) {
-    loss_sum_ = arena_.push(DType::f32, {1}, Purpose::scratch);
-    norm_squared_ = arena_.push(DType::f32, {1}, Purpose::scratch);
+      stream_(device_, arena_, meter_),
+      scalars_(arena_.push(DType::f32, {2}, Purpose::scratch)),
+      loss_sum_(scalars_.slice_elements(0, 1)),
+      norm_squared_(scalars_.slice_elements(1, 2)),
+      micro_steps_(device_, stream_, model_) {
     meter_.enable(true);
 }
 
@@ -67,19 +75,20 @@ TrainingPass TrainingEngine::pass(std::int64_t steps_done) const {
 TrainingEngine::StepResult TrainingEngine::step(const std::vector<TokenBatch>& micro_batches,
                                                 std::int64_t steps_done, double learning_rate) {
     StepResult result;
-    fill(stream_, 0, model_.all_gradients());
-    fill(stream_, 0, loss_sum_);
+    clear(stream_, model_.all_gradients());
+    fill(stream_, 0, scalars_);
     for (const TokenBatch& batch : micro_batches) {
         result.targets += batch.num_targets();
-        model_.train_step(stream_, batch, pass(steps_done), loss_sum_);
+        micro_steps_.run(batch, pass(steps_done), loss_sum_);
     }
     const PhaseScope phase(meter_, "optimizer");
-    fill(stream_, 0, norm_squared_);
     add_sum_of_squares(stream_, model_.all_gradients(), norm_squared_);
-    result.loss_sum = static_cast<double>(read_scalar(stream_, loss_sum_));
+    std::array<float, 2> scalars{};
+    copy_to_host(stream_, scalars_, scalars.data());
+    result.loss_sum = static_cast<double>(scalars[0]);
     const double divisor = static_cast<double>(std::max<std::int64_t>(result.targets, 1));
     result.grad_norm =
-        std::sqrt(static_cast<double>(read_scalar(stream_, norm_squared_))) / divisor;
+        std::sqrt(static_cast<double>(scalars[1])) / divisor;
     if (!std::isfinite(result.loss_sum) || !std::isfinite(result.grad_norm))
         report_non_finite(micro_batches, steps_done, result.loss());
     const double scale =
@@ -92,7 +101,7 @@ void TrainingEngine::report_non_finite(const std::vector<TokenBatch>& micro_batc
                                        std::int64_t steps_done, double loss) {
     std::string where = "each gradient is finite, their common norm is not";
     for (const Parameter& parameter : model_.parameters()) {
-        if (is_finite(parameter.gradient)) continue;
+        if (is_finite(stream_, parameter.gradient)) continue;
         where = "the gradient of " + parameter.name;
         break;
     }
@@ -113,10 +122,10 @@ void TrainingEngine::report_non_finite(const std::vector<TokenBatch>& micro_batc
             alone.positions.assign(batch.positions.begin() + begin, batch.positions.begin() + end);
             alone.cu_seqlens = {0, end - begin};
             alone.sample_ids = {batch.sample_ids[s]};
-            fill(stream_, 0, model_.all_gradients());
+            clear(stream_, model_.all_gradients());
             fill(stream_, 0, loss_sum_);
             model_.train_step(stream_, alone, pass(steps_done), loss_sum_);
-            if (std::isfinite(read_scalar(stream_, loss_sum_)) && is_finite(model_.all_gradients()))
+            if (std::isfinite(read_scalar(stream_, loss_sum_)) && is_finite(stream_, model_.all_gradients()))
                 continue;
             where += "; row " + std::to_string(batch.sample_ids[s] + 1) +
                      " of the training data alone gives it";

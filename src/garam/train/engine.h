@@ -13,6 +13,7 @@
 #include "garam/models/decoder.h"
 #include "garam/optim/optimizer.h"
 #include "garam/runtime/device.h"
+#include "garam/train/micro_steps.h"
 
 namespace garam {
 
@@ -29,6 +30,7 @@ struct BatchBounds {
     std::int64_t tokens = 0;
     std::int64_t longest = 0;  // tokens of one sample
     std::int64_t targets = 0;
+    std::int64_t samples = 0;
 };
 
 struct MemoryPlan {
@@ -73,6 +75,7 @@ class TrainingEngine {
     Arena& arena() { return arena_; }
     Meter& meter() { return meter_; }
     Stream& stream() { return stream_; }
+    MicroSteps& micro_steps() { return micro_steps_; }
     const Device& device() const { return device_; }
 
   private:
@@ -88,8 +91,10 @@ class TrainingEngine {
     Arena arena_;
     Meter meter_;
     Stream stream_;
-    Tensor loss_sum_;      // f32 [1], on the arena's low end for good
-    Tensor norm_squared_;  // f32 [1]
+    Tensor scalars_;  // f32 [2], on the arena's low end for good: the two that follow
+    Tensor loss_sum_;
+    Tensor norm_squared_;
+    MicroSteps micro_steps_;
 };
 
 // Runs the engine on a dry device of that profile over a step of `micro_batches` of the largest

@@ -91,7 +91,7 @@ std::string config_fingerprint(const JobConfig& config, const ModelFiles& files,
 }
 
 BatchBounds bounds_of(const Loader::Largest& largest) {
-    return {largest.tokens, largest.longest, largest.targets};
+    return {largest.tokens, largest.longest, largest.targets, largest.samples};
 }
 
 BatchBounds bounds_of(const std::vector<TokenBatch>& batches) {
@@ -100,6 +100,7 @@ BatchBounds bounds_of(const std::vector<TokenBatch>& batches) {
         bounds.tokens = std::max(bounds.tokens, batch.tokens());
         bounds.longest = std::max(bounds.longest, batch.longest());
         bounds.targets = std::max(bounds.targets, batch.num_targets());
+        bounds.samples = std::max(bounds.samples, batch.samples());
     }
     return bounds;
 }

@@ -9,6 +9,7 @@
 
 #include "garam/core/error.h"
 #include "garam/models/model_folder.h"
+#include "garam/train/host_tensors.h"
 
 namespace garam {
 namespace {
@@ -87,16 +88,16 @@ std::string result_name(const PreparedJob& job) {
 }
 
 void write_result(const PreparedJob& job, Decoder& model, const fs::path& folder) {
-    std::vector<std::pair<std::string, Tensor>> tensors;
+    HostTensors tensors(model.device());
     if (model.lora() != nullptr) {
         for (const Parameter& parameter : model.parameters())
-            tensors.emplace_back(parameter.name, parameter.master);
-        write_peft_adapter(folder, *model.lora(), tensors);
+            tensors.add(parameter.name, parameter.master);
+        write_peft_adapter(folder, *model.lora(), tensors.named());
     } else {
         for (const Parameter& parameter : model.parameters())
-            tensors.emplace_back(parameter.name,
-                                 parameter.copies.empty() ? parameter.master : parameter.copies[0]);
-        write_model_folder(folder, job.files, model.compute_dtype(), tensors);
+            tensors.add(parameter.name, parameter.copies.empty() ? parameter.master
+                                                                 : parameter.copies[0].place);
+        write_model_folder(folder, job.files, model.compute_dtype(), tensors.named());
     }
     job.tokenizer->save(folder);
 }

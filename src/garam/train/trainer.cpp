@@ -8,6 +8,7 @@
 #include "garam/data/prefetching_loader.h"
 #include "garam/io/atomic_write.h"
 #include "garam/optim/schedule.h"
+#include "garam/train/host_tensors.h"
 #include "garam/train/checkpoint.h"
 #include "garam/train/interrupt.h"
 #include "garam/train/metrics_log.h"
@@ -30,7 +31,7 @@ class Trainer {
         : job_(job),
           train_(job.config.train),
           output_dir_(train_.output_dir),
-          device_(make_cpu_device(job.profile)),
+          device_(make_device(job.profile)),
           engine_(*device_, job.files, job.engine, plan.arena_bytes),
           observers_(std::move(observers)) {
         schedule_.type = schedule_type_from_name(train_.lr_scheduler_type);
@@ -52,7 +53,13 @@ class Trainer {
                 list += (list.empty() ? "" : "; ") + difference;
             throw Error(folder.string() + " belongs to another run: " + list);
         }
-        checkpoint.restore(masters(), engine_.optimizer().states());
+        HostTensors masters(*device_);
+        HostTensors states(*device_);
+        add_masters(masters, false);
+        add_states(states, false);
+        checkpoint.restore(masters.named(), states.named());
+        masters.write();
+        states.write();
         engine_.optimizer().refresh_copies(engine_.stream());
         state_ = checkpoint.state();
         last_saved_ = state_.global_step;
@@ -218,19 +225,25 @@ class Trainer {
         return "checkpoint-" + std::to_string(state_.global_step);
     }
 
-    NamedTensors masters() {
-        NamedTensors tensors;
+    void add_masters(HostTensors& tensors, bool read) {
         for (const Parameter& parameter : engine_.model().parameters())
-            tensors.emplace_back(parameter.name, parameter.master);
-        return tensors;
+            tensors.add(parameter.name, parameter.master, read);
+    }
+    void add_states(HostTensors& tensors, bool read) {
+        for (const auto& [name, state] : engine_.optimizer().states())
+            tensors.add(name, state, read);
     }
 
     void save() {
         const Clock::time_point begin = Clock::now();
         CheckpointContents contents;
         contents.state = state_;
-        contents.masters = masters();
-        contents.optimizer = engine_.optimizer().states();
+        HostTensors masters(*device_);
+        HostTensors states(*device_);
+        add_masters(masters, true);
+        add_states(states, true);
+        contents.masters = masters.named();
+        contents.optimizer = states.named();
         contents.write_model = [&](const fs::path& folder) {
             write_result(job_, engine_.model(), folder);
         };

@@ -18,7 +18,7 @@ std::string mib(std::size_t bytes) {
 [[noreturn]] void fail(cudaError_t status, const std::string& doing) {
     const std::string said = std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
     switch (status) {
-        case cudaErrorDeviceUnavailable:
+        case cudaErrorDevicesUnavailable:
         case cudaErrorECCUncorrectable:
         case cudaErrorHardwareStackError:
         case cudaErrorMpsConnectionFailed:
@@ -112,6 +112,22 @@ class CudaDevice final : public Device {
     void copy_out(QueueHandle queue, void* host, const void* device, std::int64_t bytes) override {
         check(cudaMemcpyAsync(host, device, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost,
                               stream_of(queue)),
+              "copying from the card");
+    }
+    void copy_rows_in(QueueHandle queue, void* device, std::int64_t pitch_bytes, const void* host,
+                      std::int64_t row_bytes, std::int64_t rows) override {
+        const auto width = static_cast<std::size_t>(row_bytes);
+        check(cudaMemcpy2DAsync(device, static_cast<std::size_t>(pitch_bytes), host, width, width,
+                                static_cast<std::size_t>(rows), cudaMemcpyHostToDevice,
+                                stream_of(queue)),
+              "copying to the card");
+    }
+    void copy_rows_out(QueueHandle queue, void* host, const void* device, std::int64_t pitch_bytes,
+                       std::int64_t row_bytes, std::int64_t rows) override {
+        const auto width = static_cast<std::size_t>(row_bytes);
+        check(cudaMemcpy2DAsync(host, width, device, static_cast<std::size_t>(pitch_bytes), width,
+                                static_cast<std::size_t>(rows), cudaMemcpyDeviceToHost,
+                                stream_of(queue)),
               "copying from the card");
     }
     void clear(QueueHandle queue, void* device, std::int64_t bytes) override {

@@ -1,0 +1,67 @@
+// Linears that read the same input, computed together: q, k and v; gate and up; or one alone.
+//
+// y [tokens, out] has the parts' outputs beside each other. On the CPU each part is multiplied by itself
+// (nn/linear.h). On a card the weights of all parts lie in one matrix with the adapters around them,
+//
+//   packed = [ W | sB ]   [out + tail, in + tail]        (tail: see ops/lora.h)
+//            [ A |  . ]
+//
+// so that y = [x | u] [W | sB]ᵀ and dx = [dy | dh] [W ; A] are one product each. For this x and dy have
+// `tail` columns of their own behind the features: make them with projection_input() and
+// projection_output(), and take the features with features(). Without an adapter, and on the CPU, tail
+// is 0.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "garam/nn/linear.h"
+#include "garam/ops/lora.h"
+
+namespace garam {
+
+struct PassContext;
+
+struct Projection {
+    std::vector<Linear> parts;  // at most kMostParts, in the order of y's columns
+    Tensor packed;              // empty on the CPU
+    Tensor bias;                // [out], all parts'; empty: none, or on the CPU
+    LoraGroup lora;             // on a card
+    std::int64_t tail = 0;
+
+    static constexpr std::size_t kMostParts = 3;
+    std::int64_t in_features() const { return parts.front().in_features(); }
+    std::int64_t out_features() const;
+    std::int64_t column(std::size_t part) const;  // where y's columns of a part begin
+};
+
+// Sets the columns that this projection's adapters take on a card: for `adapters` of rank `rank`.
+std::int64_t projection_tail(std::int64_t adapters, std::int64_t rank);
+
+// u of each adapted part, where it is not in x's tail.
+struct ProjectionSaved {
+    std::array<Tensor, Projection::kMostParts> u;
+};
+
+// [tokens, in + tail] for an input that the backward needs, [tokens, out + tail] for y and its gradient.
+Tensor projection_input(Stream& stream, const PassContext& pass, DType dtype, std::int64_t tokens,
+                        const Projection& projection);
+Tensor projection_output(Stream& stream, const PassContext& pass, DType dtype, std::int64_t tokens,
+                         const Projection& projection);
+inline Tensor features(const Tensor& wide, std::int64_t count) {
+    return wide.slice_columns(0, count);
+}
+
+// x wide; y [tokens, out]; y = projection of x, plus `addend` (empty: nothing), a residual stream.
+// Writes x's tail.
+void projection_forward(Stream& stream, const Projection& projection, const PassContext& pass,
+                        const Tensor& x, const Tensor& y, const Tensor& addend,
+                        ProjectionSaved& saved);
+
+// x and saved as the forward left them; dy wide, its tail is overwritten. Adds to the gradients of
+// whatever is trained; writes dx [tokens, in] unless it is empty.
+void projection_backward(Stream& stream, const Projection& projection, const PassContext& pass,
+                         const Tensor& x, const ProjectionSaved& saved, const Tensor& dy,
+                         const Tensor& dx);
+
+}  // namespace garam

@@ -1,0 +1,50 @@
+// Runs the micro-batches of a training step on a device. On a card each shape of batch
+// (models/device_batch.h) is run once as it is and recorded the second time it comes, loss, backward and
+// all; from then on a micro-step is one copy of the batch and one launch.
+//
+// The host may be several micro-steps ahead of the card: batches wait in a ring of pinned memory.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+
+#include "garam/core/token_batch.h"
+#include "garam/models/decoder.h"
+
+namespace garam {
+
+class MicroSteps {
+  public:
+    // All must outlive this; the arena's low end must stand where it stands now at every run().
+    MicroSteps(Device& device, Stream& stream, Decoder& model)
+        : device_(device), stream_(stream), model_(model), base_(stream.arena().used()) {}
+
+    // Forward and backward of one micro-batch, as Decoder::train_step.
+    void run(const TokenBatch& batch, const TrainingPass& pass, const Tensor& loss_sum);
+
+    // Off: every micro-step is enqueued op by op, for timing of the single ops.
+    void record_work(bool on) { records_ = on; }
+
+  private:
+    struct Slot {
+        PinnedBuffer bytes;
+        std::unique_ptr<DeviceEvent> copied;
+    };
+    struct Shape {
+        bool was_run = false;
+        std::unique_ptr<RecordedWork> work;
+    };
+    void copy(const TokenBatch& batch, std::uint32_t steps_done, DeviceBatch& device);
+
+    Device& device_;
+    Stream& stream_;
+    Decoder& model_;
+    std::int64_t base_;
+    bool records_ = true;
+    std::array<Slot, 4> ring_;
+    std::size_t next_ = 0;
+    std::map<BatchShape, Shape> shapes_;
+};
+
+}  // namespace garam
