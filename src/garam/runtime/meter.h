@@ -4,8 +4,12 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "garam/runtime/device.h"
 
 namespace garam {
 
@@ -37,12 +41,33 @@ class Meter {
 
     bool enabled() const { return enabled_; }
     void enable(bool on) { enabled_ = on; }
+    // On a card: time each op with events around it (which keeps ops from overlapping), and name it to
+    // the vendor's profiler. Off: seconds of ops on a card are 0.
+    bool times_device() const { return times_device_; }
+    void time_device(bool on) { times_device_ = on; }
+    bool names_ranges() const { return names_ranges_; }
+    void name_ranges(bool on) { names_ranges_ = on; }
 
     void record(const char* op, const Cost& cost, double seconds) {
         Entry& entry = table_[{phase_, op}];
         entry.cost += cost;
         entry.seconds += seconds;
         ++entry.calls;
+    }
+    // An op whose time is known once the device has passed both events.
+    void record_later(const char* op, const Cost& cost, std::unique_ptr<DeviceEvent> begin,
+                      std::unique_ptr<DeviceEvent> end) {
+        pending_.push_back({phase_, op, cost, std::move(begin), std::move(end)});
+    }
+    // Waits for the ops that were timed on a device, and adds them to the table.
+    void settle() {
+        for (const Pending& op : pending_) {
+            Entry& entry = table_[{op.phase, op.op}];
+            entry.cost += op.cost;
+            entry.seconds += op.end->seconds_since(*op.begin);
+            ++entry.calls;
+        }
+        pending_.clear();
     }
     const Table& table() const { return table_; }
     Entry total() const {
@@ -60,7 +85,17 @@ class Meter {
     void set_phase(std::string phase) { phase_ = std::move(phase); }
 
   private:
+    struct Pending {
+        std::string phase;
+        const char* op;
+        Cost cost;
+        std::unique_ptr<DeviceEvent> begin, end;
+    };
+
     bool enabled_ = false;
+    bool times_device_ = false;
+    bool names_ranges_ = false;
+    std::vector<Pending> pending_;
     std::string phase_;
     Table table_;
 };

@@ -3,6 +3,9 @@
 // the host reads of it needs synchronize() first.
 #pragma once
 
+#include <memory>
+#include <utility>
+
 #include "garam/runtime/arena.h"
 #include "garam/runtime/device.h"
 #include "garam/runtime/meter.h"
@@ -34,8 +37,8 @@ class Stream {
     QueueHandle queue_;
 };
 
-// Stands in an op's entry around its work: tells the meter the op's name, cost and, on the CPU, how
-// long it took.
+// Stands in an op's entry around its work: tells the meter the op's name, cost and how long it took (on a
+// card only if the meter asks for it).
 //
 //     OpScope op(stream, "rms_norm", cost);
 //     if (op.dry()) return;
@@ -43,24 +46,47 @@ class Stream {
 class OpScope {
   public:
     OpScope(Stream& stream, const char* name, const Cost& cost)
-        : meter_(stream.meter()), dry_(stream.is_dry()), name_(name), cost_(cost) {
-        if (meter_.enabled() && !dry_) start_ = Meter::Clock::now();
+        : stream_(stream), name_(name), cost_(cost), dry_(stream.is_dry()) {
+        const Meter& meter = stream.meter();
+        if (!meter.enabled() || dry_) return;
+        if (meter.names_ranges()) stream.device().open_range(name);
+        if (meter.times_device()) begin_ = stream.device().make_event();
+        if (begin_) {
+            begin_->record(stream.queue());
+        } else {
+            start_ = Meter::Clock::now();
+        }
     }
     ~OpScope() {
-        if (!meter_.enabled()) return;
+        Meter& meter = stream_.meter();
+        if (!meter.enabled()) return;
+        if (dry_) {
+            meter.record(name_, cost_, 0);
+            return;
+        }
+        if (meter.names_ranges()) stream_.device().close_range();
+        if (begin_) {
+            std::unique_ptr<DeviceEvent> end = stream_.device().make_event();
+            end->record(stream_.queue());
+            meter.record_later(name_, cost_, std::move(begin_), std::move(end));
+            return;
+        }
         const double seconds =
-            dry_ ? 0.0 : std::chrono::duration<double>(Meter::Clock::now() - start_).count();
-        meter_.record(name_, cost_, seconds);
+            stream_.queue() != nullptr
+                ? 0
+                : std::chrono::duration<double>(Meter::Clock::now() - start_).count();
+        meter.record(name_, cost_, seconds);
     }
     OpScope(const OpScope&) = delete;
     OpScope& operator=(const OpScope&) = delete;
     bool dry() const { return dry_; }
 
   private:
-    Meter& meter_;
-    bool dry_;
+    Stream& stream_;
     const char* name_;
     Cost cost_;
+    bool dry_;
+    std::unique_ptr<DeviceEvent> begin_;
     Meter::Clock::time_point start_;
 };
 
