@@ -48,6 +48,10 @@ class Meter {
     bool names_ranges() const { return names_ranges_; }
     void name_ranges(bool on) { names_ranges_ = on; }
 
+    // Of ops that call others only the outermost is recorded: enter() says whether this is it.
+    bool enter() { return depth_++ == 0; }
+    void leave() { --depth_; }
+
     void record(const char* op, const Cost& cost, double seconds) {
         Entry& entry = table_[{phase_, op}];
         entry.cost += cost;
@@ -93,6 +97,7 @@ class Meter {
     };
 
     bool enabled_ = false;
+    int depth_ = 0;
     bool times_device_ = false;
     bool names_ranges_ = false;
     std::vector<Pending> pending_;

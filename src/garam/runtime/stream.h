@@ -47,8 +47,9 @@ class OpScope {
   public:
     OpScope(Stream& stream, const char* name, const Cost& cost)
         : stream_(stream), name_(name), cost_(cost), dry_(stream.is_dry()) {
-        const Meter& meter = stream.meter();
-        if (!meter.enabled() || dry_) return;
+        Meter& meter = stream.meter();
+        records_ = meter.enter() && meter.enabled();
+        if (!records_ || dry_) return;
         if (meter.names_ranges()) stream.device().open_range(name);
         if (meter.times_device()) begin_ = stream.device().make_event();
         if (begin_) {
@@ -59,7 +60,8 @@ class OpScope {
     }
     ~OpScope() {
         Meter& meter = stream_.meter();
-        if (!meter.enabled()) return;
+        meter.leave();
+        if (!records_) return;
         if (dry_) {
             meter.record(name_, cost_, 0);
             return;
@@ -86,6 +88,7 @@ class OpScope {
     const char* name_;
     Cost cost_;
     bool dry_;
+    bool records_ = false;
     std::unique_ptr<DeviceEvent> begin_;
     Meter::Clock::time_point start_;
 };
