@@ -162,7 +162,103 @@ TEST_P(Elementwise, GatherAndScatterRows) {
     }
 }
 
+// -1 names no row: lists of a fixed length may name fewer.
+TEST_P(Elementwise, RowsThatAreNone) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+        for (const std::int64_t columns : {65, 64}) {  // odd, and by the widest accesses
+            const double size = static_cast<double>(size_of(dtype));
+            const double row = size * static_cast<double>(columns);
+            const auto row_of = [&](const std::vector<double>& matrix, std::int64_t i) {
+                return std::vector<double>(matrix.begin() + i * columns,
+                                           matrix.begin() + (i + 1) * columns);
+            };
+            const std::vector<double> zeros(static_cast<std::size_t>(columns));
+            OpRun gather(GetParam());
+            const int x = gather.input(dtype, 5, columns, 8);
+            const int picked = gather.integers({-1, 4, 0, -1});
+            const int out = gather.output(dtype, 4, columns, 16);
+            gather.run(
+                [&](Stream& stream, const std::vector<Tensor>& t) {
+                    gather_rows(stream, t[x], t[picked], t[out]);
+                },
+                {0, 16 + 4 * row, 4 * row});
+            EXPECT_EQ(row_of(gather.values(out), 0), zeros);
+            EXPECT_EQ(row_of(gather.values(out), 1), row_of(gather.values(x), 4));
+            EXPECT_EQ(row_of(gather.values(out), 2), row_of(gather.values(x), 0));
+            EXPECT_EQ(row_of(gather.values(out), 3), zeros);
+
+            OpRun scatter(GetParam());
+            const int y = scatter.input(dtype, 4, columns, 8);
+            const int to = scatter.integers({1, 6, -1, -1});
+            const int spread = scatter.output(dtype, 7, columns, 16);
+            scatter.run(
+                [&](Stream& stream, const std::vector<Tensor>& t) {
+                    scatter_rows(stream, t[y], t[to], t[spread]);
+                },
+                {0, 16 + 4 * row, 7 * row});
+            for (std::int64_t i = 0; i < 7; ++i)
+                EXPECT_EQ(row_of(scatter.values(spread), i), i == 1   ? row_of(scatter.values(y), 0)
+                                                             : i == 6 ? row_of(scatter.values(y), 1)
+                                                                      : zeros);
+
+            OpRun store(GetParam());
+            const int z = store.input(dtype, 4, columns, 8);
+            const int places = store.integers({3, -1, 0, -1});
+            const int cache = store.in_place(dtype, 5, columns, 16);
+            store.run(
+                [&](Stream& stream, const std::vector<Tensor>& t) {
+                    store_rows(stream, t[z], t[places], t[cache]);
+                },
+                {0, 16 + 4 * row, 4 * row});
+            for (std::int64_t i = 0; i < 5; ++i)
+                EXPECT_EQ(row_of(store.values(cache), i), i == 3 ? row_of(store.values(z), 0)
+                                                          : i == 0
+                                                              ? row_of(store.values(z), 2)
+                                                              : row_of(store.before(cache), i));
+        }
+    }
+}
+
+TEST_P(Elementwise, CastMany) {
+    // More matrices than one launch takes, of every layout: dense and not, of whole vectors and not.
+    OpRun run(GetParam());
+    struct Item {
+        int from, to;
+        DType dtype;
+        float factor;
+    };
+    std::vector<Item> items;
+    Cost cost;
+    for (int i = 0; i < 200; ++i) {
+        const std::int64_t rows = i % 50 == 49 ? 130 : i % 5;
+        const std::int64_t columns = i % 50 == 49 ? 257 : i % 3 == 0 ? 16 : 5 + i % 7;
+        const DType dtype = i % 4 == 3 ? DType::f32 : DType::bf16;
+        items.push_back({run.input(DType::f32, rows, columns),
+                         run.output(dtype, rows, columns, i % 2 == 0 ? 0 : i % 8), dtype,
+                         i % 6 == 0 ? 1.0f : 0.37f * static_cast<float>(i)});
+        const auto n = static_cast<double>(rows * columns);
+        cost.flops += n;
+        cost.bytes_read += 4 * n;
+        cost.bytes_written += static_cast<double>(size_of(dtype)) * n;
+    }
+    run.run(
+        [&](Stream& stream, const std::vector<Tensor>& t) {
+            std::vector<CastItem> list;
+            for (const Item& item : items)
+                list.push_back({t[item.from], t[item.to], item.factor});
+            cast_many(stream, list);
+        },
+        cost);
+    for (const Item& item : items) {
+        std::vector<double> want;
+        for (const double value : run.values(item.from))
+            want.push_back(rounded(static_cast<float>(value) * item.factor, item.dtype));
+        EXPECT_EQ(run.values(item.to), want);
+    }
+}
+
 TEST_P(Elementwise, ScatterRefusesRowsOutOfOrder) {
+    if (GetParam().is_cuda()) return;  // where the host does not see them
     OpRun run(GetParam());
     const int x = run.input(DType::f32, 2, 3);
     const int rows = run.integers({1, 1});
@@ -175,7 +271,9 @@ TEST_P(Elementwise, ScatterRefusesRowsOutOfOrder) {
 }
 
 TEST_P(Elementwise, Sums) {
-    for (const ElementwiseCase& c : elementwise_cases()) {
+    std::vector<ElementwiseCase> cases = elementwise_cases();
+    cases.push_back({1, 4500003, 0});  // more chunks than a card has blocks for
+    for (const ElementwiseCase& c : cases) {
         SCOPED_TRACE(shape_of(c));
         const double n = static_cast<double>(c.rows * c.columns);
         for (const bool squares : {false, true}) {

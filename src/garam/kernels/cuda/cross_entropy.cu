@@ -1,5 +1,4 @@
 #include "garam/kernels/cuda/cross_entropy.h"
-
 #include "garam/kernels/cuda/device_code.cuh"
 
 namespace garam::cuda {
@@ -34,15 +33,16 @@ template <typename G, int N>
 __device__ __forceinline__ void store_gradient(G* to, const float (&e)[N]) {
     Vector<G, N> out;
 #pragma unroll
-    for (int i = 0; i < N; ++i) out.at[i] = from_float<G>(e[i]);
+    for (int i = 0; i < N; ++i)
+        out.at[i] = from_float<G>(e[i]);
     *reinterpret_cast<Vector<G, N>*>(to) = out;
 }
 
 // T: of the logits, G: of the gradient; N elements an access.
 template <typename T, typename G, int N>
 __global__ void __launch_bounds__(kThreads, 1)
-    cross_entropy(const T* logits, std::int64_t logits_pitch, const std::int32_t* targets, float* losses,
-                  G* gradient, std::int64_t gradient_pitch, int vocab) {
+    cross_entropy(const T* logits, std::int64_t logits_pitch, const std::int32_t* targets,
+                  float* losses, G* gradient, std::int64_t gradient_pitch, int vocab) {
     constexpr int kStride = kThreads * N;
     constexpr int kChunk = kStride * kUnroll;
     __shared__ float maxima[kThreads / kWarp];
@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(kThreads, 1)
         if (thread == 0) losses[row] = 0;
         if (d == nullptr) return;
         const float zeros[N] = {};
-        for (int i = thread * N; i < whole; i += kStride) store_gradient<G, N>(d + i, zeros);
+        for (int i = thread * N; i < whole; i += kStride)
+            store_gradient<G, N>(d + i, zeros);
         if (whole + thread < vocab) d[whole + thread] = from_float<G>(0.0f);
         return;
     }
@@ -82,7 +83,8 @@ __global__ void __launch_bounds__(kThreads, 1)
                     part[u] = *reinterpret_cast<const Vector<T, N>*>(x + begin + u * kStride);
                 } else {
 #pragma unroll
-                    for (int i = 0; i < N; ++i) part[u].at[i] = from_float<T>(-INFINITY);
+                    for (int i = 0; i < N; ++i)
+                        part[u].at[i] = from_float<T>(-INFINITY);
                 }
             }
         }
@@ -90,7 +92,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
-            for (int i = 0; i < N; ++i) highest = fmaxf(highest, to_float(part[u].at[i]));
+            for (int i = 0; i < N; ++i)
+                highest = fmaxf(highest, to_float(part[u].at[i]));
         running.raise(highest);
         const float base = running.base();
         float sum[kUnroll];
@@ -98,7 +101,8 @@ __global__ void __launch_bounds__(kThreads, 1)
         for (int u = 0; u < kUnroll; ++u) {
             sum[u] = 0;
 #pragma unroll
-            for (int i = 0; i < N; ++i) sum[u] += exp_of(to_float(part[u].at[i]) - base);
+            for (int i = 0; i < N; ++i)
+                sum[u] += exp_of(to_float(part[u].at[i]) - base);
         }
         running.sum += (sum[0] + sum[1]) + (sum[2] + sum[3]);
     }
@@ -142,7 +146,8 @@ __global__ void __launch_bounds__(kThreads, 1)
             if (at >= whole) break;
             float out[N];
 #pragma unroll
-            for (int i = 0; i < N; ++i) out[i] = gradient_of(to_float(part[u].at[i]), at + i);
+            for (int i = 0; i < N; ++i)
+                out[i] = gradient_of(to_float(part[u].at[i]), at + i);
             store_gradient<G, N>(d + at, out);
         }
     }
