@@ -2,10 +2,45 @@
 
 #include <cmath>
 
+#include "garam/kernels/cuda/optimizer.h"
 #include "garam/ops/checks.h"
 #include "garam/ops/cpu_kernels.h"
+#include "garam/ops/cuda_kernels.h"
 
 namespace garam {
+namespace {
+
+// What the kernels of either device take, worked out in double precision.
+template <typename Step>
+Step adamw_constants(const AdamWOptions& options, float gradient_scale) {
+    const double t = static_cast<double>(options.step);
+    Step step{};
+    step.decay = static_cast<float>(1 - options.learning_rate * options.weight_decay);
+    step.beta1 = static_cast<float>(options.beta1);
+    step.beta2 = static_cast<float>(options.beta2);
+    step.one_minus_beta1 = static_cast<float>(1 - options.beta1);
+    step.one_minus_beta2 = static_cast<float>(1 - options.beta2);
+    step.step_size = static_cast<float>(options.learning_rate / (1 - std::pow(options.beta1, t)));
+    step.root_correction = static_cast<float>(std::sqrt(1 - std::pow(options.beta2, t)));
+    step.epsilon = static_cast<float>(options.epsilon);
+    step.gradient_scale = gradient_scale;
+    return step;
+}
+
+template <typename Step>
+Step sgd_constants(const SgdOptions& options, float gradient_scale) {
+    Step step{};
+    step.learning_rate = static_cast<float>(options.learning_rate);
+    step.momentum = static_cast<float>(options.momentum);
+    step.one_minus_dampening = static_cast<float>(1 - options.dampening);
+    step.weight_decay = static_cast<float>(options.weight_decay);
+    step.gradient_scale = gradient_scale;
+    step.nesterov = options.nesterov;
+    step.first = options.step == 1;
+    return step;
+}
+
+}  // namespace
 
 void adamw_step(Stream& stream, const AdamWOptions& options, const Tensor& weight,
                 const Tensor& gradient, float gradient_scale, const Tensor& m, const Tensor& v) {
@@ -22,17 +57,13 @@ void adamw_step(Stream& stream, const AdamWOptions& options, const Tensor& weigh
     OpScope op(stream, kName, cost);
     if (op.dry()) return;
 
-    const double t = static_cast<double>(options.step);
-    cpu::AdamWStep step{};
-    step.decay = static_cast<float>(1 - options.learning_rate * options.weight_decay);
-    step.beta1 = static_cast<float>(options.beta1);
-    step.beta2 = static_cast<float>(options.beta2);
-    step.one_minus_beta1 = static_cast<float>(1 - options.beta1);
-    step.one_minus_beta2 = static_cast<float>(1 - options.beta2);
-    step.step_size = static_cast<float>(options.learning_rate / (1 - std::pow(options.beta1, t)));
-    step.root_correction = static_cast<float>(std::sqrt(1 - std::pow(options.beta2, t)));
-    step.epsilon = static_cast<float>(options.epsilon);
-    step.gradient_scale = gradient_scale;
+    if (runs_on_cuda(stream)) {
+        cuda::optimizer_kernels().adamw(
+            stream.queue(), adamw_constants<cuda::AdamWStep>(options, gradient_scale),
+            weight.data<float>(), gradient.data<float>(), m.data<float>(), v.data<float>(), n);
+        return;
+    }
+    const auto step = adamw_constants<cpu::AdamWStep>(options, gradient_scale);
     const auto kernel = kernel_table(stream).adamw;
     parallel_for(n, kPieceElements, [&](std::int64_t begin, std::int64_t end) {
         kernel(step, weight.data<float>() + begin, gradient.data<float>() + begin,
@@ -62,14 +93,14 @@ void sgd_step(Stream& stream, const SgdOptions& options, const Tensor& weight,
     OpScope op(stream, kName, cost);
     if (op.dry()) return;
 
-    cpu::SgdStep step{};
-    step.learning_rate = static_cast<float>(options.learning_rate);
-    step.momentum = static_cast<float>(options.momentum);
-    step.one_minus_dampening = static_cast<float>(1 - options.dampening);
-    step.weight_decay = static_cast<float>(options.weight_decay);
-    step.gradient_scale = gradient_scale;
-    step.nesterov = options.nesterov;
-    step.first = first;
+    if (runs_on_cuda(stream)) {
+        cuda::optimizer_kernels().sgd(stream.queue(),
+                                      sgd_constants<cuda::SgdStep>(options, gradient_scale),
+                                      weight.data<float>(), gradient.data<float>(),
+                                      momentum ? buffer.data<float>() : nullptr, n);
+        return;
+    }
+    const auto step = sgd_constants<cpu::SgdStep>(options, gradient_scale);
     const auto kernel = kernel_table(stream).sgd;
     parallel_for(n, kPieceElements, [&](std::int64_t begin, std::int64_t end) {
         kernel(step, weight.data<float>() + begin, gradient.data<float>() + begin,
