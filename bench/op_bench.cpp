@@ -235,7 +235,8 @@ void add_memory_bound(DType dtype) {
                       });
     add_benchmark("dropout", dtype, [](auto& state, Bench& b, DType t) {
         const Tensor x = b.floats(t, 8 * kTokens, kHidden), y = b.floats(t, 8 * kTokens, kHidden);
-        DropoutKey key{1, 2, 3, {}, {}};
+        DropoutKey key{1, {}, 3, {}, {}};
+        key.step = b.integers<std::int32_t>(1, [](std::int64_t) { return 2; });
         key.positions = b.integers<std::int32_t>(
             8 * kTokens, [](std::int64_t i) { return static_cast<std::int32_t>(i % 256); });
         key.samples = b.integers<std::int64_t>(8 * kTokens, [](std::int64_t i) { return i / 256; });

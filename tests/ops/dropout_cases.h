@@ -22,6 +22,9 @@ inline const std::vector<DropoutCase>& dropout_cases() {
         {DType::f32, 65, 576, 0, 0.25f, {74880, 150540, 149760}, {112320, 300300, 149760}},
         {DType::bf16, 33, 65, 1, 0.1f, {4290, 4686, 4290}, {6435, 8976, 4290}},
         {DType::f32, 3, 9, 0, 0.0f, {54, 144, 108}, {81, 252, 108}},
+        // Rows that allow wide accesses: a last one that is not whole, and none.
+        {DType::bf16, 9, 1036, 4, 0.3f, {18648, 18756, 18648}, {27972, 37404, 18648}},
+        {DType::bf16, 3, 4608, 8, 0.5f, {27648, 27684, 27648}, {41472, 55332, 27648}},
         {DType::f32, 0, 9, 0, 0.5f, {0, 0, 0}, {0, 0, 0}},
     };
     return kCases;

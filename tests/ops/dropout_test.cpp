@@ -73,9 +73,11 @@ TEST_P(Dropout, KeepRate) {
             position.push_back(static_cast<std::int32_t>(t));
         const int positions = run.integers(position);
         const int samples = run.integers64(std::vector<std::int64_t>(kTokens, 3));
+        const int step = run.integers({static_cast<std::int32_t>(kPlace.step)});
         run.run(
             [&](Stream& stream, const std::vector<Tensor>& t) {
-                dropout(stream, t[x], p, key_of(kPlace, t[positions], t[samples]), t[x], false);
+                dropout(stream, t[x], p, key_of(kPlace, t[step], t[positions], t[samples]), t[x],
+                        false);
             },
             {2.0 * kTokens * kColumns, 4.0 * kTokens * kColumns + 12.0 * kTokens,
              4.0 * kTokens * kColumns});
@@ -99,10 +101,12 @@ TEST_P(Dropout, MaskBelongsToTheTokenNotTheRow) {
         run.set(x, std::vector<double>(static_cast<std::size_t>(tokens * columns), 1.0));
         const int positions = run.integers(position);
         const int samples = run.integers64(sample);
+        const int step = run.integers({static_cast<std::int32_t>(place.step)});
         const double elements = static_cast<double>(tokens * columns);
         run.run(
             [&](Stream& stream, const std::vector<Tensor>& t) {
-                dropout(stream, t[x], 0.5f, key_of(place, t[positions], t[samples]), t[x], false);
+                dropout(stream, t[x], 0.5f, key_of(place, t[step], t[positions], t[samples]), t[x],
+                        false);
             },
             {2 * elements, 4 * elements + 12.0 * static_cast<double>(tokens), 4 * elements});
         std::vector<std::vector<double>> rows;

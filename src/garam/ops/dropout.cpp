@@ -2,8 +2,10 @@
 
 #include <cmath>
 
+#include "garam/kernels/cuda/dropout.h"
 #include "garam/ops/checks.h"
 #include "garam/ops/cpu_kernels.h"
+#include "garam/ops/cuda_kernels.h"
 
 namespace garam {
 
@@ -28,11 +30,25 @@ void dropout(Stream& stream, const Tensor& x, float p, const DropoutKey& key, co
     OpScope op(stream, kName, cost);
     if (op.dry()) return;
 
-    cpu::DropoutRow mask{};
-    mask.key = key.seed ^ (std::uint64_t{key.module} << 32 | key.module);
+    const std::uint64_t philox_key = key.seed ^ (std::uint64_t{key.module} << 32 | key.module);
     // uniform01(word) = (word >> 8) / 2^24 >= p, decided in integers: p * 2^24 is exact in double.
-    mask.threshold = static_cast<std::uint32_t>(std::ceil(static_cast<double>(p) * 0x1p24));
-    mask.factor = 1.0f / (1.0f - p);
+    const auto threshold = static_cast<std::uint32_t>(std::ceil(static_cast<double>(p) * 0x1p24));
+    const float factor = 1.0f / (1.0f - p);
+    if (runs_on_cuda(stream)) {
+        const cuda::DropoutMask mask{philox_key,
+                                     threshold,
+                                     factor,
+                                     key.step.data<std::int32_t>(),
+                                     key.positions.data<std::int32_t>(),
+                                     key.samples.data<std::int64_t>()};
+        cuda::dropout_kernels().run(stream.queue(), cuda_rows(x), mask, cuda_rows(y), x.dtype(),
+                                    accumulate, tokens, columns);
+        return;
+    }
+    cpu::DropoutRow mask{};
+    mask.key = philox_key;
+    mask.threshold = threshold;
+    mask.factor = factor;
     const auto kernel = element_kernels(stream, x.dtype()).dropout;
     const auto step = static_cast<std::uint32_t>(*key.step.data<std::int32_t>());
     const std::int32_t* const positions = key.positions.data<std::int32_t>();

@@ -1,0 +1,82 @@
+// Element-by-element work on rows with pitches.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "garam/kernels/cuda/device_code.cuh"
+#include "garam/kernels/cuda/launch.h"
+
+namespace garam::cuda {
+
+constexpr int kMapThreads = 256;
+constexpr int kMapUnroll = 2;  // accesses of each operand in flight a thread
+constexpr std::int64_t kMostGridY = 65535;
+
+// Whether all rows can be accessed N elements at a time.
+template <typename T, int N>
+bool rows_allow(const Rows& x) {
+    return reinterpret_cast<std::uintptr_t>(x.data) % (N * sizeof(T)) == 0 && x.pitch % N == 0;
+}
+
+template <int N, typename T>
+__device__ __forceinline__ Vector<T, N> load_vector(const T* from) {
+    return *reinterpret_cast<const Vector<T, N>*>(from);
+}
+template <int N, typename T>
+__device__ __forceinline__ void store_vector(T* to, const Vector<T, N>& x) {
+    *reinterpret_cast<Vector<T, N>*>(to) = x;
+}
+
+// A map is a struct with an access width kWidth, a template Value<N>, and line(row), which gives an
+// object with load<N>(column) -> Value<N> and store<N>(column, value). All loads of a thread come before
+// its stores, so that they are in flight together; a map may write what it reads, at the same place.
+template <typename Map>
+__global__ void __launch_bounds__(kMapThreads)
+    map_rows(const __grid_constant__ Map map, std::int64_t rows, std::int64_t columns) {
+    constexpr int N = Map::kWidth;
+    const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * N;
+    const std::int64_t begin =
+        blockIdx.x * stride * kMapUnroll + static_cast<std::int64_t>(threadIdx.x) * N;
+    const std::int64_t row_step = static_cast<std::int64_t>(gridDim.y) * blockDim.y;
+    for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
+         row < rows; row += row_step) {
+        const auto line = map.line(row);
+        typename Map::template Value<N> value[kMapUnroll];
+#pragma unroll
+        for (int u = 0; u < kMapUnroll; ++u)
+            if (begin + u * stride + N <= columns)
+                value[u] = line.template load<N>(begin + u * stride);
+#pragma unroll
+        for (int u = 0; u < kMapUnroll; ++u) {
+            const std::int64_t column = begin + u * stride;
+            if (column + N <= columns) {
+                line.template store<N>(column, value[u]);
+            } else if constexpr (N > 1) {
+                for (std::int64_t i = column; i < columns; ++i)
+                    line.template store<1>(i, line.template load<1>(i));
+            }
+        }
+    }
+}
+
+template <typename Map>
+void launch_map_rows(const char* name, StreamHandle stream, const Map& map, std::int64_t rows,
+                     std::int64_t columns) {
+    if (rows == 0 || columns == 0) return;
+    // Blocks along a row are alike and nearly full; short rows share a block.
+    const std::int64_t accesses = (columns + Map::kWidth - 1) / Map::kWidth;
+    const std::int64_t most = kMapThreads * kMapUnroll;
+    const std::int64_t blocks_x = (accesses + most - 1) / most;
+    const std::int64_t share = blocks_x * kMapUnroll;
+    const std::int64_t granule = accesses >= kWarp * share ? kWarp : kWarp / 4;
+    const std::int64_t across = ((accesses + share - 1) / share + granule - 1) / granule * granule;
+    const std::int64_t down = std::max<std::int64_t>(1, kMapThreads / across);
+    const std::int64_t blocks_y = std::min((rows + down - 1) / down, kMostGridY);
+    map_rows<<<dim3(static_cast<unsigned>(blocks_x), static_cast<unsigned>(blocks_y)),
+               dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)), 0, stream>>>(
+        map, rows, columns);
+    check_launch(name);
+}
+
+}  // namespace garam::cuda
