@@ -152,8 +152,12 @@ TEST_P(DecoderInvariance, RecomputeIsBitEqual) {
         const auto batches = cut(rows_, {3, 4});
         const float loss = run->gradients(batches, {.seed = 9, .step = 5});
         const std::vector<float> kept = run->all_gradients();
-        EXPECT_EQ(run->gradients(batches, {.seed = 9, .step = 5, .recompute = true}), loss);
-        EXPECT_EQ(run->all_gradients(), kept);
+        for (const Recompute recompute :
+             {Recompute::norms_and_activation, Recompute::gate_up, Recompute::block}) {
+            EXPECT_EQ(run->gradients(batches, {.seed = 9, .step = 5, .recompute = recompute}), loss)
+                << name_of(recompute);
+            EXPECT_EQ(run->all_gradients(), kept) << name_of(recompute);
+        }
         EXPECT_EQ(run->gradients(batches, {.seed = 9, .step = 5}), loss);
         EXPECT_EQ(run->all_gradients(), kept);
     }

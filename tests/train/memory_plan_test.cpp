@@ -74,7 +74,7 @@ TEST(MemoryPlan, EqualsWhatTheRunAllocatesToTheByte) {
     int variant = 0;
     for (const auto configure : std::vector<void (*)(JobConfig&)>{
              [](JobConfig&) {},
-             [](JobConfig& c) { c.train.gradient_checkpointing = true; },
+             [](JobConfig& c) { c.train.gradient_checkpointing = "true"; },
              [](JobConfig& c) { c.train.bf16 = true; },
              [](JobConfig& c) { c.train.packing = true; },
              [](JobConfig& c) { c.train.method = "full"; },
@@ -124,7 +124,7 @@ TEST(MemoryPlan, EvaluationAddsNothing) {
 TEST(MemoryPlan, RecomputeNeedsLess) {
     testing::TinyJob job;
     const auto kept = prepare(job.config)->plan();
-    job.config.train.gradient_checkpointing = true;
+    job.config.train.gradient_checkpointing = "true";
     EXPECT_LT(prepare(job.config)->plan().total_bytes, kept.total_bytes);
 }
 

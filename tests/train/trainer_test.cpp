@@ -104,7 +104,7 @@ TEST(Trainer, PackingTrainsAlike) {
 TEST(Trainer, GradientCheckpointingIsBitEqual) {
     TinyJob plain;
     TinyJob recomputing;
-    recomputing.config.train.gradient_checkpointing = true;
+    recomputing.config.train.gradient_checkpointing = "true";
     plain.run();
     recomputing.run();
     EXPECT_EQ(adapter_bytes(plain.output() / "adapter"),

@@ -45,7 +45,8 @@ PassContext Decoder::pass_context(const DeviceBatch& batch, const TrainingPass* 
     context.rotary = rotary_;
     if (pass != nullptr) {
         context.dropout = {pass->dropout, pass->seed, batch.step, batch.positions, batch.samples};
-        context.keep = !pass->recompute;
+        context.recompute = pass->recompute;
+        context.keep = pass->recompute != Recompute::block;
     }
     return context;
 }
@@ -115,8 +116,9 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
         for (std::size_t l = blocks_.size(); l-- > 0;) {
             const Block& block = blocks_[l];
             const Arena::Mark before = arena.mark();
-            if (pass.recompute) {
+            if (pass.recompute == Recompute::block) {
                 context.keep = true;
+                context.recompute = Recompute::nothing;
                 const PhaseScope again(stream.meter(), "recompute");
                 const Tensor out = arena.push(compute_, hidden, Purpose::activations);
                 block_forward(stream, block, context, saved[l].x, out, saved[l], nullptr);

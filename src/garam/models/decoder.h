@@ -28,7 +28,7 @@ struct TrainingPass {
     std::uint64_t seed = 0;  // of dropout
     std::uint32_t step = 0;  // optimiser steps done
     bool dropout = true;
-    bool recompute = false;  // keep block inputs only, run each block again in its backward
+    Recompute recompute = Recompute::nothing;
 };
 
 // Keys and values of one sequence of up to `capacity` tokens.

@@ -30,15 +30,36 @@ void gated_mlp_backward(Stream& stream, const GatedMlp& layer, const PassContext
     const DType dtype = x.dtype();
     const std::int64_t tokens = x.rows();
     const std::int64_t wide = layer.down_proj.in_features();
+    const Projection& gate_up_proj = layer.gate_up_proj;
+    Tensor normed = saved.normed;
+    Tensor gate_up = saved.gate_up;
+    Tensor product = saved.product;
+    PassContext again = pass;  // what it makes is scratch
+    again.keep = false;
+    if (pass.recompute >= Recompute::norms_and_activation)
+        normed = normalise_again(stream, layer.norm, pass, x, gate_up_proj, normed);
+    if (pass.recompute >= Recompute::gate_up) {
+        gate_up = projection_output(stream, again, dtype, tokens, gate_up_proj);
+        ProjectionSaved unused;
+        projection_forward(stream, gate_up_proj, again, normed, features(gate_up, 2 * wide), {},
+                           unused);
+    } else if (pass.recompute >= Recompute::norms_and_activation) {
+        projection_refill(stream, gate_up_proj, pass, normed);
+    }
+    const Tensor gate = gate_up.slice_columns(0, wide);
+    const Tensor up = gate_up.slice_columns(wide, 2 * wide);
+    if (pass.recompute >= Recompute::norms_and_activation) {
+        product = projection_input(stream, again, dtype, tokens, layer.down_proj);
+        silu_mul_forward(stream, gate, up, features(product, wide));
+        projection_refill(stream, layer.down_proj, pass, product);
+    }
+
     const Tensor dproduct = arena.scratch(dtype, {tokens, wide});
-    projection_backward(stream, layer.down_proj, pass, saved.product, saved.down_proj,
+    projection_backward(stream, layer.down_proj, pass, product, saved.down_proj,
                         features(dx, x.columns() + layer.down_proj.tail), dproduct);
-    const Tensor gate = saved.gate_up.slice_columns(0, wide);
-    const Tensor up = saved.gate_up.slice_columns(wide, 2 * wide);
     silu_mul_backward(stream, dproduct, gate, up, gate, up);
     const Tensor dnormed = arena.scratch(dtype, {tokens, x.columns()});
-    projection_backward(stream, layer.gate_up_proj, pass, saved.normed, saved.gate_up_proj,
-                        saved.gate_up, dnormed);
+    projection_backward(stream, gate_up_proj, pass, normed, saved.gate_up_proj, gate_up, dnormed);
     rms_norm_backward(stream, dnormed, x, layer.norm.weight, saved.rstd, features(dx, x.columns()),
                       true, layer.norm.weight_gradient);
 }

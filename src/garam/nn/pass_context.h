@@ -12,15 +12,30 @@ struct RotaryTables {
     Tensor sin;
 };
 
+// What of a block's activations the forward does not keep for the backward, which then makes it again by
+// the same ops: each value includes the ones before.
+enum class Recompute : std::uint8_t {
+    nothing,
+    norms_and_activation,  // normed inputs and silu(gate) * up: no product
+    gate_up,               // one product: half of the MLP's forward
+    block,                 // all but the block's input
+};
+// Names of train.gradient_checkpointing: "none", "norms+activation", "gate_up", "block".
+const char* name_of(Recompute recompute);
+
 struct PassContext {
     AttentionSegments segments;
     Tensor positions;  // i32 [tokens]
     RotaryTables rotary;
     DropoutContext dropout;
     bool keep = false;  // keep activations on the arena's low end
+    Recompute recompute = Recompute::nothing;
+    bool keeps(Recompute from) const { return keep && recompute < from; }
 };
 
-// Memory for what a forward makes: kept for the backward, or scratch of the enclosing scope.
-Tensor make_activation(Stream& stream, const PassContext& pass, DType dtype, const Shape& shape);
+// Memory for what a forward makes: kept for the backward, or scratch of the enclosing scope. `dropped_from`:
+// the first policy under which the backward makes it again.
+Tensor make_activation(Stream& stream, const PassContext& pass, DType dtype, const Shape& shape,
+                       Recompute dropped_from = Recompute::block);
 
 }  // namespace garam

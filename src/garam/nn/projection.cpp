@@ -67,13 +67,14 @@ std::int64_t projection_tail(std::int64_t adapters, std::int64_t rank) {
 Tensor projection_input(Stream& stream, const PassContext& pass, DType dtype, std::int64_t tokens,
                         const Projection& projection) {
     return make_activation(stream, pass, dtype,
-                           {tokens, projection.in_features() + projection.tail});
+                           {tokens, projection.in_features() + projection.tail},
+                           Recompute::norms_and_activation);
 }
 
 Tensor projection_output(Stream& stream, const PassContext& pass, DType dtype, std::int64_t tokens,
                          const Projection& projection) {
     return make_activation(stream, pass, dtype,
-                           {tokens, projection.out_features() + projection.tail});
+                           {tokens, projection.out_features() + projection.tail}, Recompute::gate_up);
 }
 
 void projection_forward(Stream& stream, const Projection& projection, const PassContext& pass,
@@ -83,13 +84,17 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
         forward_by_parts(stream, projection, pass, x, y, addend, saved);
         return;
     }
-    const std::int64_t in = projection.in_features();
     const std::int64_t out = projection.out_features();
-    if (projection.tail > 0)
-        lora_down(stream, projection.lora, mask_of(pass.dropout, projection.lora), features(x, in),
-                  tail_of(projection, x));
+    projection_refill(stream, projection, pass, x);
     matmul(stream, x, projection.packed.slice_rows(0, out), y,
            {.transpose_b = true, .addend = addend, .bias = projection.bias});
+}
+
+void projection_refill(Stream& stream, const Projection& projection, const PassContext& pass,
+                       const Tensor& x) {
+    if (projection.tail == 0) return;
+    lora_down(stream, projection.lora, mask_of(pass.dropout, projection.lora),
+              features(x, projection.in_features()), tail_of(projection, x));
 }
 
 void projection_backward(Stream& stream, const Projection& projection, const PassContext& pass,

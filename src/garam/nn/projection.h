@@ -44,6 +44,7 @@ struct ProjectionSaved {
 };
 
 // [tokens, in + tail] for an input that the backward needs, [tokens, out + tail] for y and its gradient.
+// Inputs are dropped under Recompute::norms_and_activation, outputs under gate_up.
 Tensor projection_input(Stream& stream, const PassContext& pass, DType dtype, std::int64_t tokens,
                         const Projection& projection);
 Tensor projection_output(Stream& stream, const PassContext& pass, DType dtype, std::int64_t tokens,
@@ -57,6 +58,10 @@ inline Tensor features(const Tensor& wide, std::int64_t count) {
 void projection_forward(Stream& stream, const Projection& projection, const PassContext& pass,
                         const Tensor& x, const Tensor& y, const Tensor& addend,
                         ProjectionSaved& saved);
+
+// Makes the tail of an input again whose features were made again.
+void projection_refill(Stream& stream, const Projection& projection, const PassContext& pass,
+                       const Tensor& x);
 
 // x and saved as the forward left them; dy wide, its tail is overwritten. Adds to the gradients of
 // whatever is trained; writes dx [tokens, in] unless it is empty.

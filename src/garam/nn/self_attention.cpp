@@ -26,8 +26,23 @@ void turn(Stream& stream, const SelfAttention& layer, const PassContext& pass, c
 
 }  // namespace
 
-Tensor make_activation(Stream& stream, const PassContext& pass, DType dtype, const Shape& shape) {
-    return pass.keep ? stream.arena().push(dtype, shape, Purpose::activations)
+const char* name_of(Recompute recompute) {
+    switch (recompute) {
+        case Recompute::nothing:
+            return "none";
+        case Recompute::norms_and_activation:
+            return "norms+activation";
+        case Recompute::gate_up:
+            return "gate_up";
+        case Recompute::block:
+            return "block";
+    }
+    return "?";
+}
+
+Tensor make_activation(Stream& stream, const PassContext& pass, DType dtype, const Shape& shape,
+                       Recompute dropped_from) {
+    return pass.keeps(dropped_from) ? stream.arena().push(dtype, shape, Purpose::activations)
                      : stream.arena().scratch(dtype, shape);
 }
 
@@ -36,6 +51,15 @@ void normalise(Stream& stream, const RmsNorm& norm, const PassContext& pass, con
     normed = projection_input(stream, pass, x.dtype(), x.rows(), next);
     rstd = pass.keep ? make_activation(stream, pass, DType::f32, {x.rows()}) : Tensor();
     rms_norm_forward(stream, x, norm.weight, norm.eps, features(normed, x.columns()), rstd);
+}
+
+Tensor normalise_again(Stream& stream, const RmsNorm& norm, const PassContext& pass,
+                       const Tensor& x, const Projection& next, const Tensor& kept) {
+    if (pass.recompute < Recompute::norms_and_activation) return kept;
+    const Tensor normed =
+        stream.arena().scratch(x.dtype(), {x.rows(), next.in_features() + next.tail});
+    rms_norm_forward(stream, x, norm.weight, norm.eps, features(normed, x.columns()), {});
+    return normed;
 }
 
 void self_attention_forward(Stream& stream, const SelfAttention& layer, const PassContext& pass,
@@ -59,7 +83,8 @@ void self_attention_forward(Stream& stream, const SelfAttention& layer, const Pa
         heads.v = cache->values;
     }
 
-    saved.attended = projection_input(stream, pass, dtype, tokens, layer.o_proj);
+    saved.attended = make_activation(stream, pass, dtype,
+                                     {tokens, layer.o_proj.in_features() + layer.o_proj.tail});
     saved.lse = make_activation(stream, pass, DType::f32, {tokens, layer.shape.num_heads});
     attention_forward(stream, layer.shape, pass.segments, heads.q, heads.k, heads.v,
                       features(saved.attended, heads.q.columns()), saved.lse);
@@ -90,7 +115,11 @@ void self_attention_backward(Stream& stream, const SelfAttention& layer, const P
     const Tensor dnormed = needs_dx || layer.norm.weight_gradient
                                ? arena.scratch(dtype, {tokens, x.columns()})
                                : Tensor();
-    projection_backward(stream, qkv_proj, pass, saved.normed, saved.qkv_proj, dqkv, dnormed);
+    const Tensor normed =
+        normalise_again(stream, layer.norm, pass, x, qkv_proj, saved.normed);
+    if (pass.recompute >= Recompute::norms_and_activation)
+        projection_refill(stream, qkv_proj, pass, normed);
+    projection_backward(stream, qkv_proj, pass, normed, saved.qkv_proj, dqkv, dnormed);
     if (!dnormed) return;
     rms_norm_backward(stream, dnormed, x, layer.norm.weight, saved.rstd, features(dx, x.columns()),
                       true, layer.norm.weight_gradient);

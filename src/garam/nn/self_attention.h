@@ -35,6 +35,10 @@ struct SelfAttentionSaved {
 void normalise(Stream& stream, const RmsNorm& norm, const PassContext& pass, const Tensor& x,
                const Projection& next, Tensor& normed, Tensor& rstd);
 
+// What normalise() made, or the same again in scratch memory where the pass's policy dropped it.
+Tensor normalise_again(Stream& stream, const RmsNorm& norm, const PassContext& pass,
+                       const Tensor& x, const Projection& next, const Tensor& kept);
+
 // x and out must be different memory. With a cache, this pass's keys and values go to its rows
 // `pass.positions`, and attention sees the cache (one sequence only; its length stands in pass.segments).
 void self_attention_forward(Stream& stream, const SelfAttention& layer, const PassContext& pass,

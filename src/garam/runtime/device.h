@@ -50,6 +50,7 @@ struct DeviceProfile {
 
     // cuda only
     int ordinal = 0;               // which card
+    std::int64_t free_bytes = 0;   // memory that nobody held when the card was looked at
     int compute_capability = 0;    // 80, 86, 89, 90, 120
     int multiprocessors = 0;
     std::int64_t shared_bytes = 0;  // shared memory that one block may have

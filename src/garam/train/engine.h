@@ -21,7 +21,7 @@ struct EngineOptions {
     Decoder::Options model;
     OptimizerOptions optimizer;
     double max_grad_norm = 1;  // 0: no clipping
-    bool recompute = false;    // gradient_checkpointing
+    Recompute recompute = Recompute::nothing;  // gradient_checkpointing
     std::uint64_t seed = 42;   // of dropout
 };
 

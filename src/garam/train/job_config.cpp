@@ -79,6 +79,9 @@ void validate_schedule(const TrainConfig& train) {
         throw Error("nothing to train: give train.num_train_epochs above 0, or train.max_steps");
     if (train.warmup_steps > 0 && train.warmup_ratio > 0)
         throw Error("train.warmup_steps and train.warmup_ratio are both set: keep one");
+    if (train.merge_micro_batches != "auto" && train.merge_micro_batches != "false")
+        throw Error("train.merge_micro_batches: \"" + train.merge_micro_batches +
+                    "\" is not supported; choose auto or false");
     if (train.lr_scheduler_type == "constant" && (train.warmup_steps > 0 || train.warmup_ratio > 0))
         throw Error(
             "train.lr_scheduler_type=constant has no warm-up: use constant_with_warmup, or set "

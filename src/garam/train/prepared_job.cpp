@@ -6,6 +6,7 @@
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
 #include "garam/data/fingerprint.h"
+#include "garam/train/memory_choice.h"
 
 namespace garam {
 namespace {
@@ -183,6 +184,17 @@ void choose_adapter(PreparedJob& job) {
     job.engine.model.lora = config.lora;
 }
 
+// auto is settled by PreparedJob::plan().
+Recompute recompute_from_name(const std::string& name) {
+    if (name == "false" || name == "none" || name == "auto") return Recompute::nothing;
+    if (name == "true" || name == "block") return Recompute::block;
+    for (const Recompute recompute : {Recompute::norms_and_activation, Recompute::gate_up})
+        if (name == name_of(recompute)) return recompute;
+    throw Error("train.gradient_checkpointing: \"" + name +
+                "\" is not supported; choose one of false (none), norms+activation, gate_up, true "
+                "(block), auto");
+}
+
 }  // namespace
 
 EncodingSettings encoding_settings(const TrainConfig& train, std::int64_t vocab_size) {
@@ -196,9 +208,23 @@ EncodingSettings encoding_settings(const TrainConfig& train, std::int64_t vocab_
     return settings;
 }
 
-MemoryPlan PreparedJob::plan() const {
-    return plan_memory(profile, files, engine, training_bounds,
-                       config.train.gradient_accumulation_steps, evaluation_bounds);
+MemoryPlan PreparedJob::plan(std::int64_t merged) {
+    const TrainConfig& train = config.train;
+    const std::int64_t accumulation = train.gradient_accumulation_steps;
+    MemoryQuestion question{profile, files, engine, training_bounds, evaluation_bounds, accumulation};
+    question.chooses_recompute = train.gradient_checkpointing == "auto";
+    const bool may_merge = train.merge_micro_batches == "auto" && profile.is_cuda();
+    question.merged = merged > 0 ? merged : may_merge ? 0 : 1;
+    MemoryChoice choice = choose_memory(question);
+    engine.recompute = choice.recompute;
+    merged_micro_batches = choice.merged;
+    if (choice.merged > 1)
+        notes.push_back("memory allows " + std::to_string(choice.merged) + " of the " +
+                        std::to_string(accumulation) +
+                        " micro-batches of a step to run as one (train.merge_micro_batches)");
+    if (question.chooses_recompute)
+        notes.push_back(std::string("gradient_checkpointing=auto: ") + name_of(choice.recompute));
+    return choice.plan;
 }
 
 std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
@@ -227,7 +253,7 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
         std::max(job->training_bounds.longest, job->evaluation_bounds.longest);
     engine.optimizer = optimizer_options(train);
     engine.max_grad_norm = train.max_grad_norm;
-    engine.recompute = train.gradient_checkpointing;
+    engine.recompute = recompute_from_name(train.gradient_checkpointing);
     engine.seed = static_cast<std::uint64_t>(train.seed);
 
     job->identity = {

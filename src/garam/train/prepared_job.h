@@ -36,7 +36,11 @@ struct PreparedJob {
     RunIdentity identity;
     std::vector<std::string> notes;  // what a user should know before it starts
 
-    MemoryPlan plan() const;
+    std::int64_t merged_micro_batches = 1;  // see train/memory_choice.h
+
+    // Settles what the run keeps and merges (`merged`: as an earlier part of the run did; 0: by the
+    // memory that is free), and plans for it.
+    MemoryPlan plan(std::int64_t merged = 0);
 };
 
 // How rows become tokens under these keys, for training and evaluation alike.

@@ -62,9 +62,14 @@ void describe_steps(TrainConfig& c, ConfigTable& table) {
               "them: any split gives the same step.",
               between(1, kMaxBatch));
     table.add("train.gradient_checkpointing", &c.gradient_checkpointing,
-              "Keep only the inputs of each block and recompute the rest in the backward: less "
-              "memory, about a third more time, the same bits. false as in Transformers; TRL has "
-              "true, but host memory is seldom what is short.");
+              "What the backward computes again instead of keeping it, for the same bits in less "
+              "memory: false (none), norms+activation (nearly free), gate_up, true (block: all but "
+              "the inputs of blocks, a third more time), or auto: the least that fits. false as in "
+              "Transformers; TRL has true.");
+    table.add("train.merge_micro_batches", &c.merge_micro_batches,
+              "On a card, run several of the passes that a step accumulates as one when memory "
+              "allows: auto or false. The loss is normalised by targets, so the step is the same "
+              "but for rounding; the cut is kept on resume.");
 }
 
 void describe_optimizer(TrainConfig& c, ConfigTable& table) {

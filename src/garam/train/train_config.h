@@ -31,7 +31,9 @@ struct TrainConfig {
     std::int64_t per_device_train_batch_size = 8;
     std::int64_t per_device_eval_batch_size = 8;
     std::int64_t gradient_accumulation_steps = 1;
-    bool gradient_checkpointing = false;
+    // false (none), norms+activation, gate_up, true (block), auto
+    std::string gradient_checkpointing = "false";
+    std::string merge_micro_batches = "auto";  // auto, false
 
     double learning_rate = 2e-5;
     double weight_decay = 0.0;

@@ -9,6 +9,7 @@
 #include "garam/io/atomic_write.h"
 #include "garam/optim/schedule.h"
 #include "garam/train/host_tensors.h"
+#include "garam/train/memory_choice.h"
 #include "garam/train/checkpoint.h"
 #include "garam/train/interrupt.h"
 #include "garam/train/metrics_log.h"
@@ -40,6 +41,7 @@ class Trainer {
         schedule_.warmup_steps = train_.resolved_warmup_steps(job.max_steps);
         state_.max_steps = job.max_steps;
         state_.identity = job.identity;
+        state_.merged_micro_batches = job.merged_micro_batches;
         if (job.adapter) engine_.model().load_adapter(*job.adapter, job.config.adapter);
     }
 
@@ -127,7 +129,8 @@ class Trainer {
 
     void one_step(PrefetchingLoader& loader) {
         const Clock::time_point begin = Clock::now();
-        const std::vector<TokenBatch> batches = loader.next();
+        const std::vector<TokenBatch> batches =
+            merge_micro_batches(loader.next(), state_.merged_micro_batches);
         data_seconds_ += seconds_since(begin);
         const double rate = learning_rate(schedule_, state_.global_step);
         const auto result = engine_.step(batches, state_.global_step, rate);
@@ -365,7 +368,10 @@ EndReport train(const JobConfig& config, const std::string& config_yaml,
         folder.check_free(
             config.train.overwrite_output_dir,
             {config.model, config.adapter, config.data.train, config.data.validation});
-    Trainer trainer(*job, job->plan(), observers);
+    const std::int64_t merged =
+        checkpoint.empty() ? 0 : Checkpoint::open(checkpoint).state().merged_micro_batches;
+    const MemoryPlan plan = job->plan(merged);
+    Trainer trainer(*job, plan, observers);
     // Only now that all inputs are known to be good may what an earlier run left go.
     if (checkpoint.empty()) {
         folder.clear();

@@ -91,6 +91,7 @@ Json to_json(const TrainerState& state) {
                         {"unlogged_loss_sum", state.unlogged_loss_sum},
                         {"unlogged_target_tokens", state.unlogged_target_tokens},
                         {"unlogged_tokens", state.unlogged_tokens},
+                        {"merged_micro_batches", state.merged_micro_batches},
                         {"identity", to_json(state.identity)}};
 }
 
@@ -138,6 +139,9 @@ TrainerState state_from(const Json& json, const std::string& source) {
     state.unlogged_loss_sum = read.finite("unlogged_loss_sum");
     state.unlogged_target_tokens = read.count("unlogged_target_tokens");
     state.unlogged_tokens = read.count("unlogged_tokens");
+    state.merged_micro_batches = read.count("merged_micro_batches");
+    if (state.merged_micro_batches < 1)
+        throw Error(read.what("merged_micro_batches") + " must be at least 1");
     const Reader identity(read.at("identity"), source + ": identity");
     state.identity.seed = identity.unsigned_text("seed");
     state.identity.per_device_train_batch_size = identity.count("per_device_train_batch_size");

@@ -41,6 +41,7 @@ struct TrainerState {
     double unlogged_loss_sum = 0;
     std::int64_t unlogged_target_tokens = 0;
     std::int64_t unlogged_tokens = 0;
+    std::int64_t merged_micro_batches = 1;  // the cut, which decides about bits
     RunIdentity identity;
     bool operator==(const TrainerState&) const = default;
 };

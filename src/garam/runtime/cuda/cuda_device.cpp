@@ -222,6 +222,10 @@ CudaCards detect_cuda_cards() {
         card.shared_bytes = static_cast<std::int64_t>(properties.sharedMemPerBlockOptin);
         card.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
         card.fast_bf16 = true;
+        std::size_t free = 0;
+        std::size_t total = 0;
+        if (cudaSetDevice(ordinal) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess)
+            card.free_bytes = static_cast<std::int64_t>(free);
         if (card.compute_capability < kOldestCapability) {
             found.unusable = card.name + " is older than garam's kernels (compute capability " +
                              std::to_string(properties.major) + "." +

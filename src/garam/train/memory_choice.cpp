@@ -1,0 +1,96 @@
+#include "garam/train/memory_choice.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace garam {
+namespace {
+
+// Tokens beyond which a larger micro-batch no longer makes a card faster.
+constexpr std::int64_t kEnoughTokens = 16384;
+// Fewer leave a card idle: rather recompute than run these.
+constexpr std::int64_t kFewTokens = 2048;
+
+// What the plan may use: kernels, recorded work and the driver need some of what is free.
+std::int64_t budget(const DeviceProfile& profile) {
+    constexpr std::int64_t kForTheDriver = std::int64_t{512} << 20;
+    if (profile.is_cuda())
+        return (profile.free_bytes > 0 ? profile.free_bytes : profile.memory_bytes) - kForTheDriver;
+    return profile.memory_bytes / 10 * 8;
+}
+
+// From all to one, by halves.
+std::vector<std::int64_t> merges(const MemoryQuestion& question) {
+    if (question.merged > 0) return {question.merged};
+    std::vector<std::int64_t> merges;
+    for (std::int64_t merge = question.accumulation; merge > 1; merge = (merge + 1) / 2)
+        if (merge * question.training.tokens <= kEnoughTokens) merges.push_back(merge);
+    merges.push_back(1);
+    return merges;
+}
+
+}  // namespace
+
+BatchBounds merged_bounds(const BatchBounds& bounds, std::int64_t merged) {
+    BatchBounds all = bounds;
+    all.tokens *= merged;
+    all.targets *= merged;
+    all.samples *= merged;
+    return all;
+}
+
+MemoryChoice choose_memory(const MemoryQuestion& question) {
+    const std::int64_t room = budget(question.profile);
+    std::vector<Recompute> policies = {question.engine.recompute};
+    if (question.chooses_recompute)
+        policies = {Recompute::nothing, Recompute::norms_and_activation, Recompute::gate_up,
+                    Recompute::block};
+    const auto answer = [&](std::int64_t merged, Recompute recompute) {
+        EngineOptions engine = question.engine;
+        engine.recompute = recompute;
+        const std::int64_t passes = (question.accumulation + merged - 1) / merged;
+        return MemoryChoice{
+            recompute, merged,
+            plan_memory(question.profile, question.files, engine,
+                        merged_bounds(question.training, merged), passes, question.evaluation)};
+    };
+    const std::vector<std::int64_t> all = merges(question);
+    if (all.size() == 1 && policies.size() == 1) return answer(all[0], policies[0]);
+    // Without recomputing, down to micro-batches that still fill a card; then with it.
+    for (const Recompute recompute : policies) {
+        for (const std::int64_t merged : all) {
+            const bool few = merged * question.training.tokens < kFewTokens;
+            if (few && recompute != policies.back() && all.size() > 1) continue;
+            MemoryChoice choice = answer(merged, recompute);
+            if (choice.plan.total_bytes <= room) return choice;
+        }
+    }
+    return answer(1, policies.back());
+}
+
+std::vector<TokenBatch> merge_micro_batches(std::vector<TokenBatch> batches, std::int64_t merged) {
+    if (merged <= 1) return batches;
+    std::vector<TokenBatch> result;
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+        TokenBatch& from = batches[i];
+        if (i % static_cast<std::size_t>(merged) == 0) {
+            result.push_back(std::move(from));
+            continue;
+        }
+        TokenBatch& to = result.back();
+        const auto offset = static_cast<std::int32_t>(to.tokens());
+        const auto add = [](auto& values, const auto& more) {
+            values.insert(values.end(), more.begin(), more.end());
+        };
+        add(to.ids, from.ids);
+        add(to.targets, from.targets);
+        add(to.positions, from.positions);
+        add(to.sample_ids, from.sample_ids);
+        for (std::size_t s = 1; s < from.cu_seqlens.size(); ++s)
+            to.cu_seqlens.push_back(from.cu_seqlens[s] + offset);
+    }
+    return result;
+}
+
+}  // namespace garam

@@ -1,0 +1,39 @@
+// How a run uses the memory that there is: what the backward makes again, and how many of the
+// micro-batches that an optimiser step accumulates are run as one. Neither changes what is computed but
+// for the order of sums; merging fills a card that small micro-batches leave idle.
+#pragma once
+
+#include <cstdint>
+
+#include "garam/train/engine.h"
+
+namespace garam {
+
+struct MemoryQuestion {
+    const DeviceProfile& profile;
+    const ModelFiles& files;
+    EngineOptions engine;
+    BatchBounds training;
+    BatchBounds evaluation;
+    std::int64_t accumulation = 1;
+    bool chooses_recompute = false;  // gradient_checkpointing=auto; else engine.recompute holds
+    std::int64_t merged = 0;         // micro-batches run as one; 0: choose
+};
+
+struct MemoryChoice {
+    Recompute recompute = Recompute::nothing;
+    std::int64_t merged = 1;
+    MemoryPlan plan;
+};
+
+// The largest merged micro-batch, then the least recomputing, whose plan fits the free memory; where
+// nothing fits, the smallest plan (the allocation then says what is missing).
+MemoryChoice choose_memory(const MemoryQuestion& question);
+
+// Bounds of `merged` micro-batches run as one.
+BatchBounds merged_bounds(const BatchBounds& bounds, std::int64_t merged);
+
+// Micro-batches end to end, `merged` in each; the last may have fewer.
+std::vector<TokenBatch> merge_micro_batches(std::vector<TokenBatch> batches, std::int64_t merged);
+
+}  // namespace garam
