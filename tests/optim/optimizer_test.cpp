@@ -173,9 +173,11 @@ TEST(Optimizer, RefreshesEveryCopyAfterTheUpdate) {
     Trained trained(*bench.device, "lora_B", {3, 5});
     OwnedTensor narrow(*bench.device, DType::bf16, {3, 64}, Purpose::adapter);
     OwnedTensor exact(*bench.device, DType::f32, {3, 5}, Purpose::adapter);
+    OwnedTensor scaled(*bench.device, DType::f32, {3, 5}, Purpose::adapter);
     // A copy inside a wider layout: the columns beyond stay as they are.
     std::memset(narrow.tensor.raw(), 0, static_cast<std::size_t>(narrow.tensor.bytes()));
-    trained.parameter.copies = {narrow.tensor.slice_columns(0, 5), exact.tensor};
+    trained.parameter.copies = {
+        {narrow.tensor.slice_columns(0, 5)}, {exact.tensor}, {scaled.tensor, 0.25f}};
     for (int i = 0; i < 15; ++i) {
         trained.master.tensor.data<float>()[i] = 0.1f * static_cast<float>(i);
         trained.gradient.tensor.data<float>()[i] = 1.0f;
@@ -190,10 +192,80 @@ TEST(Optimizer, RefreshesEveryCopyAfterTheUpdate) {
             const float updated = 0.1f * static_cast<float>(i) - 0.5f;
             EXPECT_EQ(trained.master.tensor.data<float>()[i], updated);
             EXPECT_EQ(exact.tensor.data<float>()[i], updated);
+            EXPECT_EQ(scaled.tensor.data<float>()[i], updated * 0.25f);
             EXPECT_EQ(narrow.tensor.data<bfloat16>()[row * 64 + column].bits,
                       bfloat16(updated).bits);
         }
         EXPECT_EQ(narrow.tensor.data<bfloat16>()[row * 64 + 5].bits, 0);
+    }
+}
+
+// Parameters that lie one behind the other are updated in one pass where they decay alike, to the bits
+// of parameters that lie apart; states keep their shapes.
+TEST(Optimizer, NeighboursAreUpdatedInOnePass) {
+    for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::sgd}) {
+        Bench bench(make_cpu_device());
+        OptimizerOptions options;
+        options.kind = kind;
+        options.weight_decay = 0.1;
+        options.momentum = 0.9;
+        const std::vector<Shape> shapes = {{7, 11}, {64}, {3, 5}, {130}, {2, 2}};
+        const auto decays = [](std::size_t i) { return i != 3; };
+        std::int64_t bytes = 0;
+        for (const Shape& shape : shapes)
+            bytes += align_up(shape.elements() * 4);
+        Buffer masters(*bench.device, bytes, Purpose::adapter);
+        Buffer gradients(*bench.device, bytes, Purpose::gradients);
+        // Whatever lies in the pads must not matter.
+        std::memset(masters.raw(), 0xff, static_cast<std::size_t>(bytes));
+        std::memset(gradients.raw(), 0xff, static_cast<std::size_t>(bytes));
+        std::vector<Parameter> together(shapes.size());
+        std::vector<std::unique_ptr<Trained>> apart;
+        std::int64_t offset = 0;
+        for (std::size_t i = 0; i < shapes.size(); ++i) {
+            together[i].name = std::to_string(i);
+            together[i].weight_decay = decays(i);
+            together[i].master = masters.tensor(DType::f32, shapes[i], offset);
+            together[i].gradient = gradients.tensor(DType::f32, shapes[i], offset);
+            offset += align_up(together[i].master.bytes());
+            apart.push_back(std::make_unique<Trained>(*bench.device, together[i].name, shapes[i]));
+            apart[i]->parameter.weight_decay = decays(i);
+            for (std::int64_t e = 0; e < shapes[i].elements(); ++e) {
+                const auto x = static_cast<float>(e + 100 * static_cast<std::int64_t>(i));
+                for (const Parameter* p : {&together[i], &apart[i]->parameter}) {
+                    p->master.data<float>()[e] = std::cos(x);
+                    p->gradient.data<float>()[e] = std::sin(3 * x);
+                }
+            }
+        }
+        std::vector<Parameter*> near, far;
+        for (std::size_t i = 0; i < shapes.size(); ++i) {
+            near.push_back(&together[i]);
+            far.push_back(&apart[i]->parameter);
+        }
+        Optimizer joined(*bench.device, options, near);
+        Optimizer single(*bench.device, options, far);
+        for (int t = 1; t <= 3; ++t) {
+            bench.meter.enable(true);
+            const auto calls = bench.meter.total().calls;
+            joined.step(bench.stream, 0.01, 0.5f, t);
+            EXPECT_EQ(bench.meter.total().calls - calls, 3);  // 0 to 2, 3, 4
+            single.step(bench.stream, 0.01, 0.5f, t);
+        }
+        for (std::size_t i = 0; i < shapes.size(); ++i)
+            EXPECT_EQ(std::memcmp(near[i]->master.raw(), far[i]->master.raw(),
+                                  static_cast<std::size_t>(near[i]->master.bytes())),
+                      0)
+                << i;
+        const auto near_states = joined.states(), far_states = single.states();
+        ASSERT_EQ(near_states.size(), far_states.size());
+        for (std::size_t s = 0; s < near_states.size(); ++s) {
+            EXPECT_EQ(near_states[s].first, far_states[s].first);
+            EXPECT_TRUE(near_states[s].second.shape() == far_states[s].second.shape());
+            EXPECT_EQ(std::memcmp(near_states[s].second.raw(), far_states[s].second.raw(),
+                                  static_cast<std::size_t>(near_states[s].second.bytes())),
+                      0);
+        }
     }
 }
 
@@ -258,7 +330,7 @@ TEST(Optimizer, TheDryDeviceCountsTheSameBytesAndTouchesNone) {
             Trained a(*bench.device, "a", {7, 100});
             Trained b(*bench.device, "b", {3});
             OwnedTensor copy(*bench.device, DType::bf16, {7, 100}, Purpose::adapter);
-            a.parameter.copies = {copy.tensor};
+            a.parameter.copies = {{copy.tensor}};
             if (!dry) {
                 for (const Trained* trained : {&a, &b}) {
                     const auto bytes = static_cast<std::size_t>(trained->parameter.master.bytes());

@@ -38,64 +38,106 @@ Optimizer::Optimizer(Device& device, const OptimizerOptions& options,
                      std::vector<Parameter*> parameters)
     : options_(options), parameters_(std::move(parameters)) {
     check_options(options_);
-    const bool has_first = options_.kind == OptimizerKind::adamw || options_.momentum != 0;
-    const bool has_second = options_.kind == OptimizerKind::adamw;
-    // Zeroing is an op like others, but belongs to no step: its cost goes to a meter that nobody
-    // reads.
-    Arena no_step_memory(device, 0);
-    Meter unread;
-    Stream stream(device, no_step_memory, unread);
-    const auto zeros = [&](const Shape& shape) {
-        OwnedTensor state(device, DType::f32, shape, Purpose::optimizer);
-        fill(stream, 0.0f, state.tensor);
-        return state;
-    };
-    states_.reserve(parameters_.size());
     for (const Parameter* parameter : parameters_) {
         const Tensor& master = parameter->master;
         GARAM_CHECK(master.dtype() == DType::f32 && master.is_dense(), parameter->name);
         GARAM_CHECK(parameter->gradient.dtype() == DType::f32 && parameter->gradient.is_dense() &&
                         parameter->gradient.shape() == master.shape(),
                     parameter->name);
+    }
+    allocate_states(device);
+    gather_runs();
+}
+
+void Optimizer::allocate_states(Device& device) {
+    const bool has_first = options_.kind == OptimizerKind::adamw || options_.momentum != 0;
+    const bool has_second = options_.kind == OptimizerKind::adamw;
+    std::int64_t bytes = 0;  // of one kind of state
+    for (const Parameter* parameter : parameters_)
+        bytes += align_up(parameter->master.bytes());
+    const std::int64_t all = bytes * ((has_first ? 1 : 0) + (has_second ? 1 : 0));
+    state_buffer_ = Buffer(device, all, Purpose::optimizer);
+    std::int64_t offset = 0;
+    for (const Parameter* parameter : parameters_) {
+        const Shape& shape = parameter->master.shape();
         State& state = states_.emplace_back();
-        if (has_first) state.first = zeros(master.shape());
-        if (has_second) state.second = zeros(master.shape());
+        if (has_first) state.first = state_buffer_.tensor(DType::f32, shape, offset);
+        if (has_second) state.second = state_buffer_.tensor(DType::f32, shape, bytes + offset);
+        offset += align_up(parameter->master.bytes());
+    }
+    if (all == 0) return;
+    // Zeroing is an op like others, but belongs to no step: its cost goes to a meter that nobody
+    // reads.
+    Arena no_step_memory(device, 0);
+    Meter unread;
+    Stream stream(device, no_step_memory, unread);
+    fill(stream, 0.0f, state_buffer_.tensor(DType::f32, {all / 4}));
+    stream.synchronize();
+}
+
+void Optimizer::gather_runs() {
+    // Device memory is handed out in multiples of kAlignment: the pad behind a tensor is memory of
+    // its own buffer.
+    const auto follows = [](const Tensor& earlier, const Tensor& later) {
+        return static_cast<char*>(earlier.raw()) + align_up(earlier.bytes()) == later.raw();
+    };
+    // From the start of one tensor to the end of another.
+    const auto joined = [](const Tensor& first, const Tensor& last) {
+        if (!first) return Tensor();
+        const std::int64_t before =
+            static_cast<char*>(last.raw()) - static_cast<char*>(first.raw());
+        return Tensor(first.raw(), DType::f32, {(before + last.bytes()) / 4}, first.device());
+    };
+    for (std::size_t begin = 0, end = 0; begin < parameters_.size(); begin = end) {
+        const Parameter& first = *parameters_[begin];
+        for (end = begin + 1; end < parameters_.size(); ++end) {
+            const Parameter& before = *parameters_[end - 1];
+            const Parameter& next = *parameters_[end];
+            if (next.weight_decay != first.weight_decay || !follows(before.master, next.master) ||
+                !follows(before.gradient, next.gradient))
+                break;
+        }
+        const Parameter& last = *parameters_[end - 1];
+        runs_.push_back({joined(first.master, last.master),
+                         joined(first.gradient, last.gradient),
+                         {joined(states_[begin].first, states_[end - 1].first),
+                          joined(states_[begin].second, states_[end - 1].second)},
+                         first.weight_decay ? options_.weight_decay : 0.0});
     }
 }
 
 void Optimizer::step(Stream& stream, double learning_rate, float gradient_scale,
                      std::int64_t step) {
     GARAM_CHECK(step >= 1, "updates are counted from 1");
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-        const Parameter& parameter = *parameters_[i];
-        const double weight_decay = parameter.weight_decay ? options_.weight_decay : 0.0;
+    for (const Run& run : runs_) {
         if (options_.kind == OptimizerKind::adamw) {
             const AdamWOptions adamw{.learning_rate = learning_rate,
                                      .beta1 = options_.beta1,
                                      .beta2 = options_.beta2,
                                      .epsilon = options_.epsilon,
-                                     .weight_decay = weight_decay,
+                                     .weight_decay = run.weight_decay,
                                      .step = step};
-            adamw_step(stream, adamw, parameter.master, parameter.gradient, gradient_scale,
-                       states_[i].first.tensor, states_[i].second.tensor);
+            adamw_step(stream, adamw, run.master, run.gradient, gradient_scale, run.state.first,
+                       run.state.second);
         } else {
             const SgdOptions sgd{.learning_rate = learning_rate,
                                  .momentum = options_.momentum,
                                  .dampening = options_.dampening,
                                  .nesterov = options_.nesterov,
-                                 .weight_decay = weight_decay,
+                                 .weight_decay = run.weight_decay,
                                  .step = step};
-            sgd_step(stream, sgd, parameter.master, parameter.gradient, gradient_scale,
-                     states_[i].first.tensor);
+            sgd_step(stream, sgd, run.master, run.gradient, gradient_scale, run.state.first);
         }
     }
     refresh_copies(stream);
 }
 
 void Optimizer::refresh_copies(Stream& stream) {
+    std::vector<CastItem> items;
     for (const Parameter* parameter : parameters_)
-        for (const Tensor& copy : parameter->copies)
-            cast(stream, parameter->master, copy);
+        for (const Parameter::Copy& copy : parameter->copies)
+            items.push_back({parameter->master, copy.place, copy.factor});
+    if (!items.empty()) cast_many(stream, items);
 }
 
 std::vector<std::pair<std::string, Tensor>> Optimizer::states() const {
@@ -103,10 +145,10 @@ std::vector<std::pair<std::string, Tensor>> Optimizer::states() const {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         const std::string& name = parameters_[i]->name;
         if (options_.kind == OptimizerKind::adamw) {
-            named.emplace_back(name + ".exp_avg", states_[i].first.tensor);
-            named.emplace_back(name + ".exp_avg_sq", states_[i].second.tensor);
-        } else if (states_[i].first.tensor) {
-            named.emplace_back(name + ".momentum_buffer", states_[i].first.tensor);
+            named.emplace_back(name + ".exp_avg", states_[i].first);
+            named.emplace_back(name + ".exp_avg_sq", states_[i].second);
+        } else if (states_[i].first) {
+            named.emplace_back(name + ".momentum_buffer", states_[i].first);
         }
     }
     return named;

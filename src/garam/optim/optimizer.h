@@ -2,9 +2,13 @@
 //
 // Kinds: AdamW (torch.optim.AdamW: decay decoupled and before the update, bias-corrected) and SGD
 // (torch.optim.SGD). Their formulas stand in ops/optimizer_step.h. States are fp32, one tensor each
-// per parameter, in device memory of Purpose::optimizer, zero at first:
+// per parameter, zero at first:
 //   AdamW            "<parameter>.exp_avg", "<parameter>.exp_avg_sq"
 //   SGD, momentum    "<parameter>.momentum_buffer"; none without momentum
+// They lie in one piece of device memory of Purpose::optimizer, each kind of state parameter after
+// parameter, aligned to kAlignment. Where masters and gradients of consecutive parameters lie so too
+// and decay alike, they are updated as one vector, the pads between them included (what is in pads
+// does not matter): the step of an adapter is one pass.
 // On the dry device memory is counted and costs are metered; nothing is touched.
 #pragma once
 
@@ -42,17 +46,17 @@ struct OptimizerOptions {
 
 class Optimizer {
   public:
-    // Allocates the states. The parameters and the device must outlive the optimiser; masters and
-    // gradients are dense f32 of one shape. Throws Error when an option is out of range (named as a
+    // Allocates the states. The parameters and the device must outlive the optimiser, and masters
+    // and gradients, dense f32 of one shape, stay where they are. Throws Error when an option is out of range (named as a
     // config key), or when memory does not suffice.
     Optimizer(Device& device, const OptimizerOptions& options, std::vector<Parameter*> parameters);
 
-    // One update of every parameter in the order given, then its copies are refreshed from the
-    // master. Gradients are multiplied by `gradient_scale` while they are read and stay as they
+    // One update of every parameter in the order given, then all copies are refreshed from their
+    // masters. Gradients are multiplied by `gradient_scale` while they are read and stay as they
     // are. `step` counts updates from 1.
     void step(Stream& stream, double learning_rate, float gradient_scale, std::int64_t step);
 
-    // Casts every master into its copies, as after an update (after a checkpoint was restored).
+    // Makes all copies anew from their masters, as after an update (after a checkpoint was restored).
     void refresh_copies(Stream& stream);
 
     // Views of all states, in a fixed order, for checkpoints.
@@ -63,13 +67,23 @@ class Optimizer {
 
   private:
     struct State {
-        OwnedTensor first;   // exp_avg or momentum_buffer; empty when the kind has none
-        OwnedTensor second;  // exp_avg_sq
+        Tensor first;   // exp_avg or momentum_buffer; empty when the kind has none
+        Tensor second;  // exp_avg_sq
     };
+    // Parameters that one op updates, as vectors over their memory.
+    struct Run {
+        Tensor master, gradient;
+        State state;
+        double weight_decay;
+    };
+    void allocate_states(Device& device);
+    void gather_runs();
 
     OptimizerOptions options_;
     std::vector<Parameter*> parameters_;
+    Buffer state_buffer_;
     std::vector<State> states_;  // one a parameter
+    std::vector<Run> runs_;
 };
 
 }  // namespace garam
