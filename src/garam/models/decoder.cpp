@@ -1,6 +1,7 @@
 #include "garam/models/decoder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "garam/core/error.h"
@@ -78,7 +79,7 @@ void Decoder::train_step(Stream& stream, const TokenBatch& batch, const Training
     if (batch.num_targets() == 0) return;
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    train_step(stream, upload(stream, batch, shape_of(batch), pass.step), pass, loss_sum);
+    train_step(stream, upload(stream, batch, shape_of(batch), {.steps_done = pass.step}), pass, loss_sum);
     arena.rewind(start);
 }
 
@@ -134,6 +135,11 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
     arena.rewind(start);
 }
 
+// A card decodes token by token faster than its host could enqueue the ops.
+bool Decoder::is_recordable(const Stream& stream, const DeviceBatch& batch) {
+    return stream.is_for_cuda() && batch.tokens() == 1;
+}
+
 Tensor Decoder::run_blocks(Stream& stream, const DeviceBatch& batch, const PassContext& pass,
                            KvCache* cache) {
     Arena& arena = stream.arena();
@@ -145,7 +151,9 @@ Tensor Decoder::run_blocks(Stream& stream, const DeviceBatch& batch, const PassC
     for (std::size_t l = 0; l < blocks_.size(); ++l) {
         LayerCache seen;
         if (cache != nullptr) {
-            const std::int64_t length = pass.segments.cu_k.back();
+            // Recorded work must see all of a cache that fills from step to step.
+            const std::int64_t length =
+                is_recordable(stream, batch) ? cache->capacity : pass.segments.cu_k.back();
             seen = {cache->layers[l].keys.slice_rows(0, length),
                     cache->layers[l].values.slice_rows(0, length)};
         }
@@ -164,7 +172,7 @@ void Decoder::evaluate(Stream& stream, const TokenBatch& batch, const Tensor& lo
     const PhaseScope phase(stream.meter(), "evaluate");
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch, shape_of(batch), 0);
+    const DeviceBatch device = upload(stream, batch, shape_of(batch));
     const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), nullptr);
     const Tensor row_losses = arena.scratch(DType::f32, device.targets.shape());
     lm_head_loss(stream, head_, loss_, x, device.target_rows, device.targets, row_losses, loss_sum,
@@ -193,7 +201,7 @@ void Decoder::logits(Stream& stream, const TokenBatch& batch, const std::vector<
     check_batch(batch);
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch, shape_of(batch), 0);
+    const DeviceBatch device = upload(stream, batch, shape_of(batch));
     const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), nullptr);
     head_logits(stream, x, rows, out);
     arena.rewind(start);
@@ -233,18 +241,42 @@ void Decoder::decode(Stream& stream, KvCache& cache, std::span<const std::int32_
     check_batch(batch);
 
     const PhaseScope phase(stream.meter(), count > 1 ? "prefill" : "decode");
+    // The tokens whose logits are asked for, as targets of nothing.
+    std::fill(batch.targets.end() - rows, batch.targets.end(), 0);
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    DeviceBatch device = upload(stream, batch, shape_of(batch), 0);
-    // The cache's tokens are keys of this sequence too.
-    const std::vector<std::int32_t> cu_k = {0, static_cast<std::int32_t>(cache.length + count)};
-    copy_to_device(stream, cu_k.data(), device.segments.device_cu_k);
-    device.segments.cu_k = cu_k;
-    const PassContext context = pass_context(device, nullptr);
-    const Tensor x = run_blocks(stream, device, context, &cache);
-    std::vector<std::int32_t> last(static_cast<std::size_t>(rows));
-    std::iota(last.begin(), last.end(), static_cast<std::int32_t>(count - rows));
-    head_logits(stream, x, last, logits);
+    const DeviceBatch device = upload(stream, batch, shape_of(batch), {.cached = cache.length});
+    const Tensor result = arena.push(DType::f32, {rows, config_.vocab_size}, Purpose::logits);
+    const auto compute = [&] {
+        const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), &cache);
+        lm_head_logits(stream, head_, x, device.target_rows, result);
+    };
+    KvCache::Recording& recording = cache.recording;
+    if (!is_recordable(stream, device) || !device_.can_record() || rows != 1) {
+        compute();
+    } else if (recording.work && recording.base == start.low && recording.memory == result.raw()) {
+        recording.work->enqueue(stream.queue());
+    } else if (recording.was_run) {
+        device_.begin_recording(stream.queue());
+        compute();
+        recording.work = device_.end_recording(stream.queue());
+        recording.base = start.low;
+        recording.memory = result.raw();
+        recording.work->enqueue(stream.queue());
+    } else {
+        compute();  // also loads kernels, which is not for a recording
+        recording.was_run = true;
+    }
+    logits.resize(static_cast<std::size_t>(result.elements()));
+    if (recording.logits.bytes() < result.bytes() && device_.can_record())
+        recording.logits = PinnedBuffer(device_, result.bytes());
+    if (device_.can_record()) {
+        copy_to_host(stream, result, recording.logits.raw());
+        std::memcpy(logits.data(), recording.logits.raw(),
+                    static_cast<std::size_t>(result.bytes()));
+    } else {
+        copy_to_host(stream, result, logits.data());
+    }
     cache.length += count;
     arena.rewind(start);
 }

@@ -37,6 +37,16 @@ struct KvCache {
     std::vector<LayerCache> layers;
     std::int64_t capacity = 0;
     std::int64_t length = 0;  // tokens seen; may be lowered to go back
+
+    // A card's work for one more token, and where the host reads the logits of it.
+    struct Recording {
+        bool was_run = false;
+        std::unique_ptr<RecordedWork> work;
+        std::int64_t base = 0;         // of the step memory that the work uses
+        const void* memory = nullptr;  // its logits
+        PinnedBuffer logits;
+    };
+    Recording recording;
 };
 
 class Decoder {
@@ -117,6 +127,7 @@ class Decoder {
     void embed(Stream& stream, const DeviceBatch& batch, const Tensor& x);
     void block_forward(Stream& stream, const Block& block, const PassContext& pass, const Tensor& x,
                        const Tensor& out, BlockSaved& saved, const LayerCache* cache);
+    static bool is_recordable(const Stream& stream, const DeviceBatch& batch);
     // Last hidden states of a pass without backward.
     Tensor run_blocks(Stream& stream, const DeviceBatch& batch, const PassContext& pass,
                       KvCache* cache);

@@ -74,7 +74,7 @@ DeviceBatch reserve_batch(Stream& stream, const BatchShape& shape) {
     return batch;
 }
 
-void lay_out_batch(const TokenBatch& tokens, std::uint32_t steps_done, DeviceBatch& batch,
+void lay_out_batch(const TokenBatch& tokens, const BatchPlace& place, DeviceBatch& batch,
                    std::byte* bytes) {
     std::vector<std::int64_t> samples;
     samples.reserve(tokens.ids.size());
@@ -102,21 +102,23 @@ void lay_out_batch(const TokenBatch& tokens, std::uint32_t steps_done, DeviceBat
     put(batch.ids, tokens.ids, std::int32_t{0});
     put(batch.positions, tokens.positions, std::int32_t{0});
     put(batch.samples, samples, std::int64_t{0});
-    put(batch.step, std::vector<std::int32_t>{static_cast<std::int32_t>(steps_done)},
+    put(batch.step, std::vector<std::int32_t>{static_cast<std::int32_t>(place.steps_done)},
         std::int32_t{0});
     put(batch.target_rows, target_rows, std::int32_t{-1});
     put(batch.targets, targets, std::int32_t{-1});
     put(batch.segments.device_cu_q, cu, std::int32_t{0});
-    put(batch.segments.device_cu_k, cu, std::int32_t{0});
     batch.segments.cu_q = cu;
+    for (std::size_t s = 1; s < cu.size(); ++s)
+        cu[s] += static_cast<std::int32_t>(place.cached);
+    put(batch.segments.device_cu_k, cu, std::int32_t{0});
     batch.segments.cu_k = std::move(cu);
 }
 
 DeviceBatch upload(Stream& stream, const TokenBatch& batch, const BatchShape& shape,
-                   std::uint32_t steps_done) {
+                   const BatchPlace& place) {
     DeviceBatch device = reserve_batch(stream, shape);
     std::vector<std::byte> bytes(static_cast<std::size_t>(device.memory.bytes()));
-    lay_out_batch(batch, steps_done, device, bytes.data());
+    lay_out_batch(batch, place, device, bytes.data());
     copy_to_device(stream, bytes.data(), device.memory);
     return device;
 }

@@ -40,12 +40,17 @@ struct DeviceBatch {
 
 // Memory for a batch of that shape on the arena's low end, until the caller rewinds.
 DeviceBatch reserve_batch(Stream& stream, const BatchShape& shape);
-// The bytes of `batch.memory`: `batch` padded to its shape, written to `bytes`; and the host's side of the
+// What a batch is padded and counted with.
+struct BatchPlace {
+    std::uint32_t steps_done = 0;
+    std::int64_t cached = 0;  // keys of its one sample that are in a cache already
+};
+// The bytes of `batch.memory`: `tokens` padded to its shape, written to `bytes`; and the host's side of the
 // segments.
-void lay_out_batch(const TokenBatch& tokens, std::uint32_t steps_done, DeviceBatch& batch,
+void lay_out_batch(const TokenBatch& tokens, const BatchPlace& place, DeviceBatch& batch,
                    std::byte* bytes);
 // Both, and the copy.
 DeviceBatch upload(Stream& stream, const TokenBatch& batch, const BatchShape& shape,
-                   std::uint32_t steps_done);
+                   const BatchPlace& place = {});
 
 }  // namespace garam
