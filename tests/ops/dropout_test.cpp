@@ -34,8 +34,8 @@ TEST_P(Dropout, MaskIsTheFormula) {
             const int positions = run.integers(position);
             const int samples = run.integers64(sample);
             const int step = run.integers({static_cast<std::int32_t>(kPlace.step)});
-            const int y = accumulate ? run.in_place(c.dtype, c.tokens, c.columns, c.pad + 1)
-                                     : run.output(c.dtype, c.tokens, c.columns, c.pad + 1);
+            const int y = accumulate ? run.in_place(c.dtype, c.tokens, c.columns, c.pad + 8)
+                                     : run.output(c.dtype, c.tokens, c.columns, c.pad + 8);
             run.run(
                 [&](Stream& stream, const std::vector<Tensor>& t) {
                     dropout(stream, t[x], c.p, key_of(kPlace, t[step], t[positions], t[samples]), t[y],

@@ -19,8 +19,8 @@ TEST_P(SiluMul, Forward) {
         SCOPED_TRACE(std::to_string(c.tokens) + "x" + std::to_string(c.ffn));
         OpRun run(GetParam());
         const int gate = run.input(c.dtype, c.tokens, c.ffn, c.pad);
-        const int up = run.input(c.dtype, c.tokens, c.ffn, c.pad + 1);
-        const int out = run.output(c.dtype, c.tokens, c.ffn, c.pad + 2);
+        const int up = run.input(c.dtype, c.tokens, c.ffn, c.pad + 8);
+        const int out = run.output(c.dtype, c.tokens, c.ffn, c.pad + 16);
         run.run(
             [&](Stream& stream, const std::vector<Tensor>& t) {
                 silu_mul_forward(stream, t[gate], t[up], t[out]);
@@ -53,11 +53,11 @@ TEST_P(SiluMul, Backward) {
         SCOPED_TRACE(std::to_string(c.tokens) + "x" + std::to_string(c.ffn));
         for (const bool over_inputs : {false, true}) {
             OpRun run(GetParam());
-            const int dout = run.input(c.dtype, c.tokens, c.ffn, c.pad + 3);
+            const int dout = run.input(c.dtype, c.tokens, c.ffn, c.pad + 24);
             const int gate = over_inputs ? run.in_place(c.dtype, c.tokens, c.ffn, c.pad)
                                          : run.input(c.dtype, c.tokens, c.ffn, c.pad);
-            const int up = over_inputs ? run.in_place(c.dtype, c.tokens, c.ffn, c.pad + 1)
-                                       : run.input(c.dtype, c.tokens, c.ffn, c.pad + 1);
+            const int up = over_inputs ? run.in_place(c.dtype, c.tokens, c.ffn, c.pad + 8)
+                                       : run.input(c.dtype, c.tokens, c.ffn, c.pad + 8);
             const int dgate = over_inputs ? gate : run.output(c.dtype, c.tokens, c.ffn, c.pad);
             const int dup = over_inputs ? up : run.output(c.dtype, c.tokens, c.ffn, c.pad);
             run.run(

@@ -1,7 +1,9 @@
 #include "garam/ops/rotary.h"
 
+#include "garam/kernels/cuda/rotary.h"
 #include "garam/ops/checks.h"
 #include "garam/ops/cpu_kernels.h"
+#include "garam/ops/cuda_kernels.h"
 
 namespace garam {
 
@@ -31,6 +33,22 @@ void rotary(Stream& stream, const Tensor& x, std::int64_t head_dim, const Tensor
     cost.bytes_written = turned;
     OpScope op(stream, kName, cost);
     if (op.dry()) return;
+    if (runs_on_cuda(stream)) {
+        cuda::Rotary work;
+        work.x = cuda_rows(x);
+        work.dtype = x.dtype();
+        work.tokens = tokens;
+        work.heads = heads;
+        work.head_dim = head_dim;
+        work.half = half;
+        work.cos = cuda_rows(cos);
+        work.sin = cuda_rows(sin);
+        work.table_rows = cos.rows();
+        work.positions = positions.data<std::int32_t>();
+        work.inverse = inverse;
+        cuda::rotary_kernels().run(stream.queue(), work);
+        return;
+    }
     const auto kernel = element_kernels(stream, x.dtype()).rotary;
     const std::int32_t* const position = positions.data<std::int32_t>();
     parallel_for(tokens, rows_per_piece(x.columns()), [&](std::int64_t begin, std::int64_t end) {

@@ -1,7 +1,9 @@
 #include "garam/ops/silu_mul.h"
 
+#include "garam/kernels/cuda/silu_mul.h"
 #include "garam/ops/checks.h"
 #include "garam/ops/cpu_kernels.h"
+#include "garam/ops/cuda_kernels.h"
 
 namespace garam {
 
@@ -20,6 +22,11 @@ void silu_mul_forward(Stream& stream, const Tensor& gate, const Tensor& up, cons
     cost.bytes_written = bytes_of({&out});
     OpScope op(stream, kName, cost);
     if (op.dry()) return;
+    if (runs_on_cuda(stream)) {
+        cuda::silu_mul_kernels().forward(stream.queue(), cuda_rows(gate), cuda_rows(up),
+                                         cuda_rows(out), gate.dtype(), rows, ffn);
+        return;
+    }
     const auto kernel = element_kernels(stream, gate.dtype()).silu_mul;
     const bool dense = gate.is_dense() && up.is_dense() && out.is_dense();
     for_runs(dense, rows, ffn, [&](std::int64_t row, std::int64_t column, std::int64_t count) {
@@ -46,6 +53,12 @@ void silu_mul_backward(Stream& stream, const Tensor& out_gradient, const Tensor&
     cost.bytes_written = bytes_of({&gate_gradient, &up_gradient});
     OpScope op(stream, kName, cost);
     if (op.dry()) return;
+    if (runs_on_cuda(stream)) {
+        cuda::silu_mul_kernels().backward(stream.queue(), cuda_rows(out_gradient), cuda_rows(gate),
+                                          cuda_rows(up), cuda_rows(gate_gradient),
+                                          cuda_rows(up_gradient), gate.dtype(), rows, ffn);
+        return;
+    }
     const auto kernel = element_kernels(stream, gate.dtype()).silu_mul_backward;
     for_runs(dense, rows, ffn, [&](std::int64_t row, std::int64_t column, std::int64_t count) {
         kernel(element_at(out_gradient, row, column), element_at(gate, row, column),

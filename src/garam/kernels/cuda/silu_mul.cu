@@ -1,0 +1,169 @@
+#include "garam/kernels/cuda/silu_mul.h"
+
+#include "garam/kernels/cuda/map_rows.cuh"
+
+namespace garam::cuda {
+namespace {
+
+// Exact to fp32 where the result keeps that; to some 1e-6 where it is rounded to bf16.
+template <typename T>
+__device__ __forceinline__ float sigmoid(float x) {
+    if constexpr (sizeof(T) == sizeof(float))
+        return 1.0f / (1.0f + expf(-x));
+    else
+        return __fdividef(1.0f, 1.0f + __expf(-x));
+}
+
+template <typename T, int N>
+struct Forward {
+    static constexpr int kWidth = N;
+    template <int M>
+    struct Value {
+        Vector<T, M> gate, up;
+    };
+    const T* gate;
+    const T* up;
+    T* out;
+    std::int64_t gate_pitch, up_pitch, out_pitch;
+
+    struct Line {
+        const T* gate;
+        const T* up;
+        T* out;
+        template <int M>
+        __device__ __forceinline__ Value<M> load(std::int64_t i) const {
+            return {load_vector<M>(gate + i), load_vector<M>(up + i)};
+        }
+        template <int M>
+        __device__ __forceinline__ void store(std::int64_t i, const Value<M>& value) const {
+            Vector<T, M> y;
+#pragma unroll
+            for (int k = 0; k < M; ++k) {
+                const float x = to_float(value.gate.at[k]);
+                y.at[k] = from_float<T>(x * sigmoid<T>(x) * to_float(value.up.at[k]));
+            }
+            store_vector(out + i, y);
+        }
+    };
+    __device__ __forceinline__ Line line(std::int64_t row) const {
+        return {gate + row * gate_pitch, up + row * up_pitch, out + row * out_pitch};
+    }
+};
+
+template <typename T, int N>
+struct Backward {
+    static constexpr int kWidth = N;
+    template <int M>
+    struct Value {
+        Vector<T, M> d, gate, up;
+    };
+    const T* d;
+    const T* gate;
+    const T* up;
+    T* d_gate;
+    T* d_up;
+    std::int64_t d_pitch, gate_pitch, up_pitch, d_gate_pitch, d_up_pitch;
+
+    struct Line {
+        const T* d;
+        const T* gate;
+        const T* up;
+        T* d_gate;
+        T* d_up;
+        template <int M>
+        __device__ __forceinline__ Value<M> load(std::int64_t i) const {
+            return {load_vector<M>(d + i), load_vector<M>(gate + i), load_vector<M>(up + i)};
+        }
+        template <int M>
+        __device__ __forceinline__ void store(std::int64_t i, const Value<M>& value) const {
+            Vector<T, M> to_gate, to_up;
+#pragma unroll
+            for (int k = 0; k < M; ++k) {
+                const float dy = to_float(value.d.at[k]);
+                const float x = to_float(value.gate.at[k]);
+                const float s = sigmoid<T>(x);
+                to_gate.at[k] =
+                    from_float<T>(dy * to_float(value.up.at[k]) * s * (1.0f + x * (1.0f - s)));
+                to_up.at[k] = from_float<T>(dy * (x * s));
+            }
+            store_vector(d_gate + i, to_gate);
+            store_vector(d_up + i, to_up);
+        }
+    };
+    __device__ __forceinline__ Line line(std::int64_t row) const {
+        return {d + row * d_pitch, gate + row * gate_pitch, up + row * up_pitch,
+                d_gate + row * d_gate_pitch, d_up + row * d_up_pitch};
+    }
+};
+
+template <typename T, int N>
+void forward_by(StreamHandle stream, Rows gate, Rows up, Rows out, std::int64_t rows,
+                std::int64_t ffn) {
+    const Forward<T, N> map{static_cast<const T*>(gate.data), static_cast<const T*>(up.data),
+                            static_cast<T*>(out.data), gate.pitch, up.pitch, out.pitch};
+    launch_map_rows("silu_mul_forward", stream, map, rows, ffn);
+}
+
+template <typename T>
+void forward_of(StreamHandle stream, Rows gate, Rows up, Rows out, std::int64_t rows,
+                std::int64_t ffn) {
+    constexpr int N = kVector<T>;
+    if (rows_allow<T, N>(gate) && rows_allow<T, N>(up) && rows_allow<T, N>(out))
+        forward_by<T, N>(stream, gate, up, out, rows, ffn);
+    else
+        forward_by<T, 1>(stream, gate, up, out, rows, ffn);
+}
+
+void forward(StreamHandle stream, Rows gate, Rows up, Rows out, DType dtype, std::int64_t rows,
+             std::int64_t ffn) {
+    if (dtype == DType::bf16)
+        forward_of<__nv_bfloat16>(stream, gate, up, out, rows, ffn);
+    else
+        forward_of<float>(stream, gate, up, out, rows, ffn);
+}
+
+template <typename T, int N>
+void backward_by(StreamHandle stream, Rows d, Rows gate, Rows up, Rows d_gate, Rows d_up,
+                 std::int64_t rows, std::int64_t ffn) {
+    const Backward<T, N> map{static_cast<const T*>(d.data),
+                             static_cast<const T*>(gate.data),
+                             static_cast<const T*>(up.data),
+                             static_cast<T*>(d_gate.data),
+                             static_cast<T*>(d_up.data),
+                             d.pitch,
+                             gate.pitch,
+                             up.pitch,
+                             d_gate.pitch,
+                             d_up.pitch};
+    launch_map_rows("silu_mul_backward", stream, map, rows, ffn);
+}
+
+template <typename T>
+void backward_of(StreamHandle stream, Rows d, Rows gate, Rows up, Rows d_gate, Rows d_up,
+                 std::int64_t rows, std::int64_t ffn) {
+    constexpr int N = kVector<T>;
+    bool wide = true;
+    for (const Rows& x : {d, gate, up, d_gate, d_up}) wide = wide && rows_allow<T, N>(x);
+    if (wide)
+        backward_by<T, N>(stream, d, gate, up, d_gate, d_up, rows, ffn);
+    else
+        backward_by<T, 1>(stream, d, gate, up, d_gate, d_up, rows, ffn);
+}
+
+void backward(StreamHandle stream, Rows out_gradient, Rows gate, Rows up, Rows gate_gradient,
+              Rows up_gradient, DType dtype, std::int64_t rows, std::int64_t ffn) {
+    if (dtype == DType::bf16)
+        backward_of<__nv_bfloat16>(stream, out_gradient, gate, up, gate_gradient, up_gradient, rows,
+                                   ffn);
+    else
+        backward_of<float>(stream, out_gradient, gate, up, gate_gradient, up_gradient, rows, ffn);
+}
+
+}  // namespace
+
+const SiluMulKernels& silu_mul_kernels() {
+    static const SiluMulKernels kKernels{forward, backward};
+    return kKernels;
+}
+
+}  // namespace garam::cuda
