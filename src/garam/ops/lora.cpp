@@ -1,27 +1,17 @@
 #include "garam/ops/lora.h"
 
+#include <cmath>
+#include <cstdint>
+
+#include "garam/kernels/cuda/lora.h"
 #include "garam/ops/checks.h"
+#include "garam/ops/cuda_kernels.h"
 #include "garam/ops/dropout.h"
 #include "garam/ops/elementwise.h"
 #include "garam/ops/matmul.h"
 
 namespace garam {
 namespace {
-
-// The ops that one of these is composed of do not count by themselves.
-class QuietMeter {
-  public:
-    explicit QuietMeter(Stream& stream) : meter_(stream.meter()), was_enabled_(meter_.enabled()) {
-        meter_.enable(false);
-    }
-    ~QuietMeter() { meter_.enable(was_enabled_); }
-    QuietMeter(const QuietMeter&) = delete;
-    QuietMeter& operator=(const QuietMeter&) = delete;
-
-  private:
-    Meter& meter_;
-    bool was_enabled_;
-};
 
 std::int64_t parts_of(const LoraGroup& group) {
     return static_cast<std::int64_t>(group.parts.size());
@@ -68,6 +58,58 @@ double bytes_of_elements(std::int64_t rows, std::int64_t columns, DType dtype) {
 }
 double mask_bytes(const LoraGroup& group, const LoraMask& mask) {
     return is_masked(group, mask) ? bytes_of({&mask.positions, &mask.samples}) : 0.0;
+}
+
+// Whether the kernels of kernels/cuda/lora.h take it. Depends on shapes, pitches and alignments, which a
+// dry run has too.
+bool fuses(const LoraGroup& group, const Tensor& x, const Tensor& h) {
+    const auto in_vectors = [](const Tensor& rows) {
+        constexpr std::int64_t kVector = 16;
+        const auto size = static_cast<std::int64_t>(size_of(rows.dtype()));
+        return reinterpret_cast<std::uintptr_t>(rows.raw()) % kVector == 0 &&
+               rows.pitch() * size % kVector == 0;
+    };
+    bool gradients_fit = true;
+    for (const LoraPart& part : group.parts)
+        gradients_fit = gradients_fit && (!part.A_gradient || in_vectors(part.A_gradient));
+    return x.dtype() == DType::bf16 && cuda::lora_fuses(parts_of(group), group.rank, x.columns()) &&
+           in_vectors(x) && in_vectors(h) && in_vectors(group.A) && gradients_fit;
+}
+
+cuda::LoraArguments arguments_of(const Stream& stream, const LoraGroup& group, const LoraMask& mask,
+                                 const Tensor& x, const Tensor& h) {
+    cuda::LoraArguments arguments;
+    arguments.tokens = x.rows();
+    arguments.in = x.columns();
+    arguments.parts = static_cast<int>(parts_of(group));
+    arguments.rank = static_cast<int>(group.rank);
+    arguments.tail = static_cast<int>(h.columns());
+    arguments.x = cuda_rows(x);
+    arguments.A = cuda_rows(group.A);
+    arguments.h = cuda_rows(h);
+    arguments.multiprocessors = stream.device().profile().multiprocessors;
+    cuda::LoraMasks& masks = arguments.masks;
+    masks.active = is_masked(group, mask);
+    if (masks.active) {
+        // As in ops/dropout.cpp.
+        masks.common.threshold =
+            static_cast<std::uint32_t>(std::ceil(static_cast<double>(group.dropout) * 0x1p24));
+        masks.common.factor = 1.0f / (1.0f - group.dropout);
+        masks.common.step = mask.step.data<std::int32_t>();
+        masks.common.positions = mask.positions.data<std::int32_t>();
+        masks.common.samples = mask.samples.data<std::int64_t>();
+    }
+    for (std::size_t i = 0; i < group.parts.size(); ++i) {
+        const LoraPart& part = group.parts[i];
+        masks.keys[i] = mask.seed ^ (std::uint64_t{part.module} << 32 | part.module);
+        if (part.A_gradient) arguments.A_gradient[i] = cuda_rows(part.A_gradient);
+    }
+    return arguments;
+}
+
+float* partial_sums(Stream& stream, std::int64_t floats) {
+    return floats == 0 ? nullptr
+                       : static_cast<float*>(stream.arena().scratch(DType::f32, {floats}).raw());
 }
 
 // Calls body(part, mask_part(x)).
@@ -136,9 +178,17 @@ void lora_down(Stream& stream, const LoraGroup& group, const LoraMask& mask, con
                       mask_bytes(group, mask);
     cost.bytes_written = bytes_of({&u});
     const OpScope op(stream, kName, cost);
-    const QuietMeter quiet(stream);
     if (tokens == 0) return;
-    down_by_parts(stream, group, mask, x, u);
+    if (!is_masked(group, mask) || !fuses(group, x, u))
+        return down_by_parts(stream, group, mask, x, u);
+    const ScratchScope scope(stream.arena());
+    float* const partial =
+        partial_sums(stream, cuda::lora_down_scratch(tokens, x.columns(), owned(group),
+                                                     stream.device().profile().multiprocessors));
+    if (op.dry()) return;
+    cuda::LoraArguments arguments = arguments_of(stream, group, mask, x, u);
+    arguments.partial = partial;
+    cuda::lora_kernels().down(stream.queue(), arguments);
 }
 
 void lora_up_backward(Stream& stream, const LoraGroup& group, const Tensor& dy, const Tensor& u,
@@ -169,7 +219,6 @@ void lora_up_backward(Stream& stream, const LoraGroup& group, const Tensor& dy, 
         cost.bytes_written += bytes_of({&part.B_gradient});
     }
     const OpScope op(stream, kName, cost);
-    const QuietMeter quiet(stream);
     if (tokens == 0) return;
     matmul(stream, dy, group.B, dh);
     for (std::int64_t i = 0; i < parts_of(group); ++i) {
@@ -204,9 +253,16 @@ void lora_down_backward(Stream& stream, const LoraGroup& group, const LoraMask& 
     }
     if (!trains) return;
     const OpScope op(stream, kName, cost);
-    const QuietMeter quiet(stream);
     if (tokens == 0) return;
-    down_backward_by_parts(stream, group, mask, x, dh);
+    if (!fuses(group, x, dh)) return down_backward_by_parts(stream, group, mask, x, dh);
+    const ScratchScope scope(stream.arena());
+    float* const partial = partial_sums(
+        stream, cuda::lora_down_backward_scratch(tokens, x.columns(), owned(group),
+                                                 stream.device().profile().multiprocessors));
+    if (op.dry()) return;
+    cuda::LoraArguments arguments = arguments_of(stream, group, mask, x, dh);
+    arguments.partial = partial;
+    cuda::lora_kernels().down_backward(stream.queue(), arguments);
 }
 
 void lora_input_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
@@ -226,9 +282,11 @@ void lora_input_backward(Stream& stream, const LoraGroup& group, const LoraMask&
                       bytes_of_elements(tokens + dx.columns(), owned(group), dx.dtype());
     cost.bytes_written = bytes_of({&dx});
     const OpScope op(stream, kName, cost);
-    const QuietMeter quiet(stream);
     if (tokens == 0) return;
-    input_backward_by_parts(stream, group, mask, dh, dx);
+    if (!is_masked(group, mask) || !fuses(group, dx, dh))
+        return input_backward_by_parts(stream, group, mask, dh, dx);
+    if (op.dry()) return;
+    cuda::lora_kernels().input_backward(stream.queue(), arguments_of(stream, group, mask, dx, dh));
 }
 
 }  // namespace garam

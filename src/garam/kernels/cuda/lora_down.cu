@@ -1,0 +1,152 @@
+// u = [mask_0(x) A_0' | …] of one reading of x. A block has 32 tokens; its 8 warps share the columns and
+// add up at the end. Where there are few tokens, several blocks share the columns and leave their sums in
+// scratch, which a second kernel adds in order.
+#include "garam/kernels/cuda/lora_tiles.cuh"
+
+namespace garam::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kRows = 4;  // of a lane: g, g + 8, g + 16, g + 24
+
+template <int kParts, int kTiles>
+__global__ void __launch_bounds__(kWarps* kWarp, 2)
+    down_kernel(const __grid_constant__ LoraArguments x, const __grid_constant__ LoraKeys keys,
+                std::int64_t units) {
+    constexpr int kRank = 8 * kTiles;
+    constexpr int kSums = 2 * kParts * kTiles * 4;
+    __shared__ float shared[kWarps / 2 * kSums * kWarp];
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int g = lane / 4;
+    const int t = lane % 4;
+    const std::int64_t first_token = static_cast<std::int64_t>(blockIdx.x) * kLoraDownTokens;
+
+    TokenMask tokens[kRows];
+    const Bf16* rows[kRows];
+    bool row_inside[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+        const std::int64_t token = first_token + g + 8 * i;
+        tokens[i] = lora_token(x, token);
+        row_inside[i] = token < x.tokens;
+        rows[i] = bf16_row(x.x, row_inside[i] ? token : 0);
+    }
+
+    // A warp's steps are the warps' number apart.
+    const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * units * kLoraDownColumns;
+    const std::int64_t end = min(begin + units * kLoraDownColumns, x.in);
+    std::int64_t column = begin + warp * kLoraColumns + 8 * t;
+    float sums[kSums] = {};
+    uint4 next[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+        next[i] = load_or_zero(rows[i] + column, row_inside[i] && column < end);
+    for (; column - 8 * t < end; column += kLoraDownColumns) {
+        uint4 now[kRows];
+        const std::int64_t ahead = column + kLoraDownColumns;
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) {
+            now[i] = next[i];
+            next[i] = load_or_zero(rows[i] + ahead, row_inside[i] && ahead < end);
+        }
+        const auto group = static_cast<std::uint32_t>(column / 4);
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+            uint4 b[kTiles];
+#pragma unroll
+            for (int tile = 0; tile < kTiles; ++tile)
+                b[tile] =
+                    load_or_zero(bf16_row(x.A, part * kRank + 8 * tile + g) + column, column < end);
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const uint4 top = masked(now[2 * half], keys, part, tokens[2 * half], group);
+                const uint4 low =
+                    masked(now[2 * half + 1], keys, part, tokens[2 * half + 1], group);
+                const std::uint32_t first[4] = {top.x, low.x, top.y, low.y};
+                const std::uint32_t second[4] = {top.z, low.z, top.w, low.w};
+#pragma unroll
+                for (int tile = 0; tile < kTiles; ++tile) {
+                    float(&sum)[4] = *reinterpret_cast<float(*)[4]>(
+                        &sums[((half * kParts + part) * kTiles + tile) * 4]);
+                    multiply_add(sum, first, b[tile].x, b[tile].y);
+                    multiply_add(sum, second, b[tile].z, b[tile].w);
+                }
+            }
+        }
+    }
+
+    add_warps<kWarps, 1>(sums, shared);
+    if (gridDim.y == 1 && warp == 1) {
+        const std::int64_t token = first_token + lane;
+        if (token < x.tokens) {
+            Bf16* const out = static_cast<Bf16*>(x.h.data) + token * x.h.pitch;
+            for (int i = kParts * kRank; i < x.tail; i += 8)
+                *reinterpret_cast<uint4*>(out + i) = make_uint4(0, 0, 0, 0);
+        }
+    }
+    if (warp != 0) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int low = 0; low < 2; ++low) {
+            const std::int64_t token = first_token + 16 * half + 8 * low + g;
+            if (token >= x.tokens) continue;
+#pragma unroll
+            for (int tile = 0; tile < kParts * kTiles; ++tile) {
+                const float* const sum = &sums[(half * kParts * kTiles + tile) * 4 + 2 * low];
+                const int to = 8 * tile + 2 * t;
+                if (gridDim.y == 1) {
+                    *reinterpret_cast<std::uint32_t*>(static_cast<Bf16*>(x.h.data) +
+                                                      token * x.h.pitch + to) =
+                        pack(sum[0] * x.masks.common.factor, sum[1] * x.masks.common.factor);
+                } else {
+                    *reinterpret_cast<float2*>(
+                        x.partial + (blockIdx.y * x.tokens + token) * (kParts * kRank) + to) =
+                        make_float2(sum[0], sum[1]);
+                }
+            }
+        }
+    }
+}
+
+// A thread two columns of u.
+__global__ void down_sum_kernel(const __grid_constant__ LoraArguments x, std::int64_t pieces) {
+    const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    const int pairs = x.tail / 2;
+    const std::int64_t token = index / pairs;
+    const int column = static_cast<int>(index % pairs) * 2;
+    if (token >= x.tokens) return;
+    const int columns = x.parts * x.rank;
+    float2 sum = make_float2(0, 0);
+    if (column < columns) {
+        for (std::int64_t piece = 0; piece < pieces; ++piece) {
+            const float2 more = *reinterpret_cast<const float2*>(
+                x.partial + (piece * x.tokens + token) * columns + column);
+            sum.x += more.x;
+            sum.y += more.y;
+        }
+    }
+    *reinterpret_cast<std::uint32_t*>(static_cast<Bf16*>(x.h.data) + token * x.h.pitch + column) =
+        pack(sum.x * x.masks.common.factor, sum.y * x.masks.common.factor);
+}
+
+}  // namespace
+
+void lora_down(StreamHandle stream, const LoraArguments& x) {
+    const LoraCut cut = lora_down_cut(x.tokens, x.in, x.multiprocessors);
+    const LoraKeys keys = lora_keys(x.masks);
+    const dim3 grid(static_cast<unsigned>((x.tokens + kLoraDownTokens - 1) / kLoraDownTokens),
+                    static_cast<unsigned>(cut.count));
+    for_lora_shape(x.parts, x.rank, [&]<int kParts, int kTiles>(LoraShape<kParts, kTiles>) {
+        down_kernel<kParts, kTiles><<<grid, kWarps * kWarp, 0, stream>>>(x, keys, cut.each);
+    });
+    check_launch("lora_down");
+    if (cut.count == 1) return;
+    constexpr int kThreads = 256;
+    const std::int64_t blocks = (x.tokens * (x.tail / 2) + kThreads - 1) / kThreads;
+    down_sum_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(x, cut.count);
+    check_launch("lora_down_sum");
+}
+
+}  // namespace garam::cuda

@@ -1,0 +1,143 @@
+// dx += sum of mask_m(dh_m A_m) in one reading and writing of dx. A warp keeps its 32 columns of all A_m in
+// registers and goes through a piece of the tokens, 16 a step.
+#include "garam/kernels/cuda/lora_tiles.cuh"
+
+namespace garam::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+
+__device__ __forceinline__ std::uint32_t pair_of_rows(const Bf16* first, const Bf16* second) {
+    return static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(first)) |
+           static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(second)) << 16;
+}
+
+template <int kParts, int kTiles>
+__global__ void __launch_bounds__(kWarps* kWarp, 2)
+    input_backward_kernel(const __grid_constant__ LoraArguments x,
+                          const __grid_constant__ LoraKeys keys, std::int64_t units) {
+    constexpr int kRank = 8 * kTiles;
+    constexpr int kSteps = (kTiles + 1) / 2;  // of 16 ranks
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int g = lane / 4;
+    const int t = lane % 4;
+    const std::int64_t first_column =
+        static_cast<std::int64_t>(blockIdx.x) * kLoraDownColumns + warp * kLoraColumns;
+    if (first_column >= x.in) return;
+    const std::int64_t column = first_column + 8 * t;
+    const bool column_inside = column < x.in;
+    const auto group = static_cast<std::uint32_t>(column / 4);
+
+    // Ranks are summed over, hence may be renamed too: a lane has 4t … 4t + 3 of 16. (Of 8 ranks it has
+    // 2t and 2t + 1, and the other half of the product is zero.)
+    std::uint32_t b[kParts][kSteps][4][2];
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+            for (int tile = 0; tile < 4; ++tile) {
+                const std::int64_t of = first_column + 8 * (g / 2) + 2 * tile + g % 2;
+                const int rank = part * kRank + 16 * step + (kTiles == 1 ? 2 : 4) * t;
+                b[part][step][tile][0] = 0;
+                b[part][step][tile][1] = 0;
+                if (of >= x.in) continue;
+                b[part][step][tile][0] =
+                    pair_of_rows(bf16_row(x.A, rank) + of, bf16_row(x.A, rank + 1) + of);
+                if constexpr (kTiles > 1)
+                    b[part][step][tile][1] =
+                        pair_of_rows(bf16_row(x.A, rank + 2) + of, bf16_row(x.A, rank + 3) + of);
+            }
+        }
+    }
+
+    const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * units * 16;
+    const std::int64_t end = min(begin + units * 16, x.tokens);
+    for (std::int64_t first = begin; first < end; first += 16) {
+        const std::int64_t token[2] = {first + g, first + g + 8};
+        Bf16* rows[2];
+        bool inside[2];
+        uint4 held[2];
+        TokenMask tokens[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            inside[i] = token[i] < end && column_inside;
+            rows[i] = static_cast<Bf16*>(x.x.data) + token[i] * x.x.pitch + column;
+            held[i] = load_or_zero(rows[i], inside[i]);
+            tokens[i] = lora_token(x, token[i]);
+        }
+        float sums[2][8] = {};
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+            float product[4][4] = {};
+#pragma unroll
+            for (int step = 0; step < kSteps; ++step) {
+                std::uint32_t a[4] = {};
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    if (token[i] >= end) continue;
+                    const Bf16* const from = bf16_row(x.h, token[i]) + part * kRank + 16 * step;
+                    if constexpr (kTiles == 1) {
+                        a[i] = *reinterpret_cast<const std::uint32_t*>(from + 2 * t);
+                    } else {
+                        const uint2 four = *reinterpret_cast<const uint2*>(from + 4 * t);
+                        a[i] = four.x;
+                        a[2 + i] = four.y;
+                    }
+                }
+#pragma unroll
+                for (int tile = 0; tile < 4; ++tile)
+                    multiply_add(product[tile], a, b[part][step][tile][0], b[part][step][tile][1]);
+            }
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const uint4 words = lora_words(keys.of[part], tokens[i], group + half);
+                    const float(&left)[4] = product[2 * half];
+                    const float(&right)[4] = product[2 * half + 1];
+                    float* const sum = &sums[i][4 * half];
+                    if (words.x >= keys.threshold) sum[0] += left[2 * i];
+                    if (words.y >= keys.threshold) sum[1] += left[2 * i + 1];
+                    if (words.z >= keys.threshold) sum[2] += right[2 * i];
+                    if (words.w >= keys.threshold) sum[3] += right[2 * i + 1];
+                }
+            }
+        }
+        const float factor = x.masks.common.factor;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            if (!inside[i]) continue;
+            std::uint32_t* const pairs = reinterpret_cast<std::uint32_t*>(&held[i]);
+#pragma unroll
+            for (int pair = 0; pair < 4; ++pair) {
+                const auto two = *reinterpret_cast<const __nv_bfloat162*>(&pairs[pair]);
+                pairs[pair] = pack(fmaf(sums[i][2 * pair], factor, __low2float(two)),
+                                   fmaf(sums[i][2 * pair + 1], factor, __high2float(two)));
+            }
+            *reinterpret_cast<uint4*>(rows[i]) = held[i];
+        }
+    }
+}
+
+}  // namespace
+
+void lora_input_backward(StreamHandle stream, const LoraArguments& x) {
+    const LoraCut cut = lora_input_backward_cut(x.tokens, x.in, x.multiprocessors);
+    const LoraKeys keys = lora_keys(x.masks);
+    const dim3 grid(static_cast<unsigned>((x.in + kLoraDownColumns - 1) / kLoraDownColumns),
+                    static_cast<unsigned>(cut.count));
+    for_lora_shape(x.parts, x.rank, [&]<int kParts, int kTiles>(LoraShape<kParts, kTiles>) {
+        input_backward_kernel<kParts, kTiles>
+            <<<grid, kWarps * kWarp, 0, stream>>>(x, keys, cut.each);
+    });
+    check_launch("lora_input_backward");
+}
+
+const LoraKernels& lora_kernels() {
+    static constexpr LoraKernels kTable{lora_down, lora_down_backward, lora_input_backward};
+    return kTable;
+}
+
+}  // namespace garam::cuda

@@ -1,0 +1,139 @@
+// What the LoRA kernels share: how a warp's step of 32 columns lies in its registers, and its masks.
+//
+// A lane with g = lane / 4 and t = lane % 4 holds columns 8t … 8t + 7 of row g: 16 bytes of memory, and
+// two calls of the generator, whose words are those of 4 neighbouring columns. Tensor cores want other
+// columns there; where these are summed over, or are columns of the result, they may be renamed: register
+// j of the four holds columns 2t and 2t + 1 of tile j, which stand for 8t + 2j and 8t + 2j + 1.
+#pragma once
+
+#include "garam/kernels/cuda/device_code.cuh"
+#include "garam/kernels/cuda/lora.h"
+#include "garam/kernels/cuda/philox.cuh"
+#include "garam/kernels/cuda/tensor_core.cuh"
+
+namespace garam::cuda {
+
+constexpr int kLoraRounds = 10;
+
+// What of the masks a launch can know beforehand: the generator's keys of every round, and the
+// threshold for whole words.
+struct LoraKeys {
+    std::uint32_t of[kLoraMostParts][kLoraRounds][2];
+    std::uint32_t threshold;
+};
+inline LoraKeys lora_keys(const LoraMasks& masks) {
+    LoraKeys keys{};
+    keys.threshold = masks.common.threshold << 8;
+    for (int part = 0; part < kLoraMostParts; ++part) {
+        auto low = static_cast<std::uint32_t>(masks.keys[part]);
+        auto high = static_cast<std::uint32_t>(masks.keys[part] >> 32);
+        for (auto& round : keys.of[part]) {
+            round[0] = low;
+            round[1] = high;
+            low += 0x9E3779B9u;
+            high += 0xBB67AE85u;
+        }
+    }
+    return keys;
+}
+
+// mask_words() of philox.cuh with keys from the launch's constants.
+__device__ __forceinline__ uint4 lora_words(const std::uint32_t (&keys)[kLoraRounds][2],
+                                            const TokenMask& token, std::uint32_t group) {
+    uint4 counter = make_uint4(group, token.position, token.sample_low, token.sample_high_xor_step);
+#pragma unroll
+    for (int round = 0; round < kLoraRounds; ++round) {
+        const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter.x;
+        const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter.z;
+        counter =
+            make_uint4(static_cast<std::uint32_t>(product1 >> 32) ^ counter.y ^ keys[round][0],
+                       static_cast<std::uint32_t>(product1),
+                       static_cast<std::uint32_t>(product0 >> 32) ^ counter.w ^ keys[round][1],
+                       static_cast<std::uint32_t>(product0));
+    }
+    return counter;
+}
+
+// The bits of two neighbours that stay.
+__device__ __forceinline__ std::uint32_t kept_bits(std::uint32_t first, std::uint32_t second,
+                                                   std::uint32_t threshold) {
+    return (first >= threshold ? 0x0000ffffu : 0u) | (second >= threshold ? 0xffff0000u : 0u);
+}
+
+// mask(x) of a lane's 8 columns, without the factor; `group` is the first column / 4.
+__device__ __forceinline__ uint4 masked(uint4 x, const LoraKeys& keys, int part,
+                                        const TokenMask& token, std::uint32_t group) {
+    const uint4 low = lora_words(keys.of[part], token, group);
+    x.x &= kept_bits(low.x, low.y, keys.threshold);
+    x.y &= kept_bits(low.z, low.w, keys.threshold);
+    const uint4 high = lora_words(keys.of[part], token, group + 1);
+    x.z &= kept_bits(high.x, high.y, keys.threshold);
+    x.w &= kept_bits(high.z, high.w, keys.threshold);
+    return x;
+}
+
+// The token's words; of the last one for tokens beyond the end, whose elements nobody uses.
+__device__ __forceinline__ TokenMask lora_token(const LoraArguments& x, std::int64_t token) {
+    return token_mask(x.masks.common, token < x.tokens ? token : x.tokens - 1);
+}
+
+__device__ __forceinline__ const Bf16* bf16_row(const Rows& rows, std::int64_t row) {
+    return static_cast<const Bf16*>(rows.data) + row * rows.pitch;
+}
+__device__ __forceinline__ uint4 load_or_zero(const Bf16* pointer, bool inside) {
+    return inside ? *reinterpret_cast<const uint4*>(pointer) : make_uint4(0, 0, 0, 0);
+}
+
+// Of an 8 x 8 matrix whose lane holds columns 2t, 2t + 1 of row g: rows 2t, 2t + 1 of column g.
+__device__ __forceinline__ std::uint32_t transposed(std::uint32_t x) {
+    std::uint32_t y;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(y) : "r"(x));
+    return y;
+}
+
+// Adds the sums of a block's warps into those of the first `kGroup`: warp w gets w + kGroup * i for all i,
+// by halves, so that few lie in shared memory. `shared` holds kWarps / 2 * kCount * 32 floats.
+template <int kWarps, int kGroup, int kCount>
+__device__ __forceinline__ void add_warps(float (&sums)[kCount], float* shared) {
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+    for (int half = kWarps / 2; half >= kGroup; half /= 2) {
+        if (warp >= half && warp < 2 * half) {
+#pragma unroll
+            for (int i = 0; i < kCount; ++i)
+                shared[((warp - half) * kCount + i) * kWarp + lane] = sums[i];
+        }
+        __syncthreads();
+        if (warp < half) {
+#pragma unroll
+            for (int i = 0; i < kCount; ++i)
+                sums[i] += shared[(warp * kCount + i) * kWarp + lane];
+        }
+        __syncthreads();
+    }
+}
+
+// Calls body(parts, tiles) with the two as constants.
+template <int kParts, int kTiles>
+struct LoraShape {};
+template <typename Body>
+void for_lora_shape(int parts, int rank, const Body& body) {
+    const auto of_parts = [&]<int kParts>() {
+        if (rank == 8) return body(LoraShape<kParts, 1>{});
+        if (rank == 16) return body(LoraShape<kParts, 2>{});
+        if constexpr (kParts <= 2)
+            if (rank == 32) return body(LoraShape<kParts, 4>{});
+        if constexpr (kParts == 1)
+            if (rank == 64) return body(LoraShape<kParts, 8>{});
+    };
+    if (parts == 1) of_parts.template operator()<1>();
+    if (parts == 2) of_parts.template operator()<2>();
+    if (parts == 3) of_parts.template operator()<3>();
+}
+
+void lora_down(StreamHandle stream, const LoraArguments& arguments);
+void lora_down_backward(StreamHandle stream, const LoraArguments& arguments);
+void lora_input_backward(StreamHandle stream, const LoraArguments& arguments);
+
+}  // namespace garam::cuda
