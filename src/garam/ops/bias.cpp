@@ -1,7 +1,9 @@
 #include "garam/ops/bias.h"
 
+#include "garam/kernels/cuda/bias.h"
 #include "garam/ops/checks.h"
 #include "garam/ops/cpu_kernels.h"
+#include "garam/ops/cuda_kernels.h"
 
 namespace garam {
 
@@ -18,6 +20,11 @@ void bias_add(Stream& stream, const Tensor& bias, const Tensor& y) {
     cost.bytes_written = bytes_of({&y});
     OpScope op(stream, kName, cost);
     if (op.dry()) return;
+    if (runs_on_cuda(stream)) {
+        cuda::bias_kernels().add(stream.queue(), bias.raw(), cuda_rows(y), y.dtype(), y.rows(),
+                                 columns);
+        return;
+    }
     const auto kernel = element_kernels(stream, y.dtype()).add;
     parallel_for(y.rows(), rows_per_piece(columns), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row)
@@ -39,8 +46,14 @@ void bias_backward(Stream& stream, const Tensor& dy, const Tensor& bias_gradient
     cost.bytes_written = bytes_of({&bias_gradient});
     OpScope op(stream, kName, cost);
     const ScratchScope scope(stream.arena());
-    const Tensor partials = stream.arena().scratch(DType::f32, {row_pieces(rows), columns});
+    const std::int64_t pieces = stream.is_for_cuda() ? cuda::bias_pieces(rows) : row_pieces(rows);
+    const Tensor partials = stream.arena().scratch(DType::f32, {pieces, columns});
     if (op.dry() || rows == 0 || columns == 0) return;
+    if (runs_on_cuda(stream)) {
+        cuda::bias_kernels().backward(stream.queue(), cuda_rows(dy), dy.dtype(), rows, columns,
+                                      partials.data<float>(), bias_gradient.data<float>());
+        return;
+    }
     const cpu::KernelTable& table = kernel_table(stream);
     const auto add_row = element_kernels(stream, dy.dtype()).add_to_f32;
     const std::int64_t piece = rows_in_sum_piece(rows);

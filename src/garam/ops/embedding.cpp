@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "garam/kernels/cuda/embedding.h"
 #include "garam/ops/checks.h"
 #include "garam/ops/cpu_kernels.h"
+#include "garam/ops/cuda_kernels.h"
 
 namespace garam {
 
@@ -24,6 +26,11 @@ void embedding_forward(Stream& stream, const Tensor& ids, const Tensor& table, c
     OpScope op(stream, kName, cost);
     if (op.dry()) return;
     const std::int32_t* const id = ids.data<std::int32_t>();
+    if (runs_on_cuda(stream)) {
+        cuda::embedding_kernels().forward(stream.queue(), id, cuda_rows(table), cuda_rows(out),
+                                          table.dtype(), tokens, vocab, hidden);
+        return;
+    }
     const std::size_t row_bytes = static_cast<std::size_t>(hidden) * size_of(table.dtype());
     parallel_for(tokens, rows_per_piece(hidden), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t t = begin; t < end; ++t) {
@@ -59,6 +66,12 @@ void embedding_backward(Stream& stream, const Tensor& ids, const Tensor& out_gra
     // Tokens sorted by id, in token order within an id: each id's row is one thread's work.
     const std::int32_t* const id = ids.data<std::int32_t>();
     std::int32_t* const sorted = order.data<std::int32_t>();
+    if (runs_on_cuda(stream)) {
+        cuda::embedding_kernels().backward(stream.queue(), id, cuda_rows(out_gradient),
+                                           out_gradient.dtype(), cuda_rows(table_gradient), tokens,
+                                           vocab, hidden, sorted);
+        return;
+    }
     for (std::int64_t t = 0; t < tokens; ++t) {
         GARAM_CHECK(id[t] >= 0 && id[t] < vocab, "token id " + std::to_string(id[t]) +
                                                      " outside the vocabulary of " +

@@ -1,7 +1,7 @@
 // Token embedding: out[t] = table[ids[t]].
 //
 // ids i32 [tokens], each in [0, vocab) (checked by the caller against the vocabulary when the batch is
-// made; an id outside is a Bug here on the CPU). table [vocab, hidden] and out [tokens, hidden] in the
+// made; an id outside is a Bug here on the CPU, and on a card a row of NaN without a gradient). table [vocab, hidden] and out [tokens, hidden] in the
 // same dtype, f32 or bf16.
 //
 // Cost: forward, the rows copied. Backward, one flop an element of out_gradient; the rows of the table's

@@ -25,7 +25,7 @@ struct Dropout {
         const DropoutMask& mask;
 
         template <int M>
-        __device__ __forceinline__ Value<M> load(std::int64_t i) const {
+        __device__ __forceinline__ Value<M> load(int i) const {
             Value<M> value;
             value.x = load_vector<M>(x + i);
             if constexpr (kAccumulate) value.y = load_vector<M>(y + i);
@@ -37,7 +37,7 @@ struct Dropout {
             return from_float<T>(result);
         }
         template <int M>
-        __device__ __forceinline__ void store(std::int64_t i, const Value<M>& value) const {
+        __device__ __forceinline__ void store(int i, const Value<M>& value) const {
             static_assert(M == 1 || M % 4 == 0);
             Vector<T, M> out;
             const auto group = static_cast<std::uint32_t>(i / 4);

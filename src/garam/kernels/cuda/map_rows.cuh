@@ -31,13 +31,14 @@ __device__ __forceinline__ void store_vector(T* to, const Vector<T, N>& x) {
 // A map is a struct with an access width kWidth, a template Value<N>, and line(row), which gives an
 // object with load<N>(column) -> Value<N> and store<N>(column, value). All loads of a thread come before
 // its stores, so that they are in flight together; a map may write what it reads, at the same place.
+// Columns are below 2^30.
 template <typename Map>
-__global__ void __launch_bounds__(kMapThreads)
-    map_rows(const __grid_constant__ Map map, std::int64_t rows, std::int64_t columns) {
+__global__ void __launch_bounds__(kMapThreads, 3)
+    map_rows(const __grid_constant__ Map map, std::int64_t rows, int columns) {
     constexpr int N = Map::kWidth;
-    const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * N;
-    const std::int64_t begin =
-        blockIdx.x * stride * kMapUnroll + static_cast<std::int64_t>(threadIdx.x) * N;
+    const int stride = static_cast<int>(blockDim.x) * N;
+    const int begin = static_cast<int>(blockIdx.x) * stride * kMapUnroll +
+                      static_cast<int>(threadIdx.x) * N;
     const std::int64_t row_step = static_cast<std::int64_t>(gridDim.y) * blockDim.y;
     for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
          row < rows; row += row_step) {
@@ -49,11 +50,11 @@ __global__ void __launch_bounds__(kMapThreads)
                 value[u] = line.template load<N>(begin + u * stride);
 #pragma unroll
         for (int u = 0; u < kMapUnroll; ++u) {
-            const std::int64_t column = begin + u * stride;
+            const int column = begin + u * stride;
             if (column + N <= columns) {
                 line.template store<N>(column, value[u]);
             } else if constexpr (N > 1) {
-                for (std::int64_t i = column; i < columns; ++i)
+                for (int i = column; i < columns; ++i)
                     line.template store<1>(i, line.template load<1>(i));
             }
         }
@@ -75,7 +76,7 @@ void launch_map_rows(const char* name, StreamHandle stream, const Map& map, std:
     const std::int64_t blocks_y = std::min((rows + down - 1) / down, kMostGridY);
     map_rows<<<dim3(static_cast<unsigned>(blocks_x), static_cast<unsigned>(blocks_y)),
                dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)), 0, stream>>>(
-        map, rows, columns);
+        map, rows, static_cast<int>(columns));
     check_launch(name);
 }
 

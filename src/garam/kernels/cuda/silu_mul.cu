@@ -31,11 +31,11 @@ struct Forward {
         const T* up;
         T* out;
         template <int M>
-        __device__ __forceinline__ Value<M> load(std::int64_t i) const {
+        __device__ __forceinline__ Value<M> load(int i) const {
             return {load_vector<M>(gate + i), load_vector<M>(up + i)};
         }
         template <int M>
-        __device__ __forceinline__ void store(std::int64_t i, const Value<M>& value) const {
+        __device__ __forceinline__ void store(int i, const Value<M>& value) const {
             Vector<T, M> y;
 #pragma unroll
             for (int k = 0; k < M; ++k) {
@@ -71,11 +71,11 @@ struct Backward {
         T* d_gate;
         T* d_up;
         template <int M>
-        __device__ __forceinline__ Value<M> load(std::int64_t i) const {
+        __device__ __forceinline__ Value<M> load(int i) const {
             return {load_vector<M>(d + i), load_vector<M>(gate + i), load_vector<M>(up + i)};
         }
         template <int M>
-        __device__ __forceinline__ void store(std::int64_t i, const Value<M>& value) const {
+        __device__ __forceinline__ void store(int i, const Value<M>& value) const {
             Vector<T, M> to_gate, to_up;
 #pragma unroll
             for (int k = 0; k < M; ++k) {
