@@ -24,7 +24,8 @@ inline const std::vector<CrossEntropyCase>& cross_entropy_cases() {
         {DType::f32, 7, 5000, 1, 5, {140000, 140028, 28}, {210000, 140028, 140028}},
         {DType::bf16, 7, 63, 3, 3, {1764, 910, 28}, {2646, 910, 910}},
         {DType::bf16, 2, 4097, 0, 3, {32776, 16396, 8}, {49164, 16396, 16396}},
-        // Several rounds of a card's block; pads that forbid its widest accesses and that allow them.
+        // Several rounds of a card's block; pads that forbid its widest accesses and that allow
+        // them.
         {DType::f32, 2, 40003, 5, 8, {320024, 320032, 8}, {480036, 320032, 320032}},
         {DType::bf16, 3, 70001, 7, 4, {840012, 420018, 12}, {1260018, 420018, 420018}},
         {DType::f32, 0, 9, 0, 1, {0, 0, 0}, {0, 0, 0}},

@@ -220,7 +220,8 @@ TEST_P(Elementwise, RowsThatAreNone) {
 }
 
 TEST_P(Elementwise, CastMany) {
-    // More matrices than one launch takes, of every layout: dense and not, of whole vectors and not.
+    // More matrices than one launch takes, of every layout: dense and not, of whole vectors and
+    // not.
     OpRun run(GetParam());
     struct Item {
         int from, to;

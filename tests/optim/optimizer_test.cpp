@@ -200,8 +200,8 @@ TEST(Optimizer, RefreshesEveryCopyAfterTheUpdate) {
     }
 }
 
-// Parameters that lie one behind the other are updated in one pass where they decay alike, to the bits
-// of parameters that lie apart; states keep their shapes.
+// Parameters that lie one behind the other are updated in one pass where they decay alike, to the
+// bits of parameters that lie apart; states keep their shapes.
 TEST(Optimizer, NeighboursAreUpdatedInOnePass) {
     for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::sgd}) {
         Bench bench(make_cpu_device());

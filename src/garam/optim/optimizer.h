@@ -6,10 +6,10 @@
 //   AdamW            "<parameter>.exp_avg", "<parameter>.exp_avg_sq"
 //   SGD, momentum    "<parameter>.momentum_buffer"; none without momentum
 // They lie in one piece of device memory of Purpose::optimizer, each kind of state parameter after
-// parameter, aligned to kAlignment. Where masters and gradients of consecutive parameters lie so too
-// and decay alike, they are updated as one vector, the pads between them included (what is in pads
-// does not matter): the step of an adapter is one pass.
-// On the dry device memory is counted and costs are metered; nothing is touched.
+// parameter, aligned to kAlignment. Where masters and gradients of consecutive parameters lie so
+// too and decay alike, they are updated as one vector, the pads between them included (what is in
+// pads does not matter): the step of an adapter is one pass. On the dry device memory is counted
+// and costs are metered; nothing is touched.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ struct OptimizerOptions {
 class Optimizer {
   public:
     // Allocates the states. The parameters and the device must outlive the optimiser, and masters
-    // and gradients, dense f32 of one shape, stay where they are. Throws Error when an option is out of range (named as a
-    // config key), or when memory does not suffice.
+    // and gradients, dense f32 of one shape, stay where they are. Throws Error when an option is
+    // out of range (named as a config key), or when memory does not suffice.
     Optimizer(Device& device, const OptimizerOptions& options, std::vector<Parameter*> parameters);
 
     // One update of every parameter in the order given, then all copies are refreshed from their
@@ -56,7 +56,8 @@ class Optimizer {
     // are. `step` counts updates from 1.
     void step(Stream& stream, double learning_rate, float gradient_scale, std::int64_t step);
 
-    // Makes all copies anew from their masters, as after an update (after a checkpoint was restored).
+    // Makes all copies anew from their masters, as after an update (after a checkpoint was
+    // restored).
     void refresh_copies(Stream& stream);
 
     // Views of all states, in a fixed order, for checkpoints.

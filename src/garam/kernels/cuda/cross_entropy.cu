@@ -14,8 +14,8 @@ __device__ __forceinline__ float exp_of(float t) {
     return e;
 }
 
-// Sum of e^(x - base()) over the values seen. The base is the maximum so far; before there is one (all
-// values -inf) it is 0, under which they count nothing.
+// Sum of e^(x - base()) over the values seen. The base is the maximum so far; before there is one
+// (all values -inf) it is 0, under which they count nothing.
 struct RunningSum {
     float maximum = -INFINITY;
     float sum = 0;

@@ -1,8 +1,8 @@
 // Softmax cross-entropy of rows on a card (ops/cross_entropy.h has the contract).
 //
-// One block a row, two passes: a running maximum and sum of exponentials over the row, then, last part
-// first, the gradient; what the second pass reads is mostly still in the L2 cache. Floor: logits read
-// once, gradient written once, at the bandwidth of the memory.
+// One block a row, two passes: a running maximum and sum of exponentials over the row, then, last
+// part first, the gradient; what the second pass reads is mostly still in the L2 cache. Floor:
+// logits read once, gradient written once, at the bandwidth of the memory.
 #pragma once
 
 #include "garam/kernels/cuda/launch.h"

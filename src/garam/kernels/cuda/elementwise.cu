@@ -11,8 +11,9 @@ constexpr int kThreads = 256;
 constexpr int kUnroll = 4;  // accesses in flight a thread
 constexpr std::int64_t kMostBlocksY = 65535;
 
-// A map's load() gives what its store() writes at the same place of a row. All loads of a thread come
-// first, so that they are in flight together; a map may write what it reads, at the same place.
+// A map's load() gives what its store() writes at the same place of a row. All loads of a thread
+// come first, so that they are in flight together; a map may write what it reads, at the same
+// place.
 template <typename Map>
 __global__ void __launch_bounds__(kThreads)
     map_rows(Map map, std::int64_t rows, std::int64_t columns) {

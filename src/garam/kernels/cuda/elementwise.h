@@ -1,5 +1,5 @@
-// Casts, sums and moves of rows on a card (ops/elementwise.h has the contracts). Floor: every operand
-// moved once, at the bandwidth of the memory.
+// Casts, sums and moves of rows on a card (ops/elementwise.h has the contracts). Floor: every
+// operand moved once, at the bandwidth of the memory.
 #pragma once
 
 #include "garam/kernels/cuda/launch.h"

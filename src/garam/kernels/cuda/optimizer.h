@@ -1,5 +1,5 @@
-// Updates of a flat vector of parameters on a card, one launch for any length. Floor: AdamW reads four
-// vectors and writes three (28 bytes an element), SGD two to three and one to two.
+// Updates of a flat vector of parameters on a card, one launch for any length. Floor: AdamW reads
+// four vectors and writes three (28 bytes an element), SGD two to three and one to two.
 #pragma once
 
 #include "garam/kernels/cuda/launch.h"

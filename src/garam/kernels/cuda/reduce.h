@@ -1,6 +1,6 @@
-// Sums over a whole matrix on a card, in double precision and in a fixed order: the matrix is cut into
-// chunks, each block adds up chunks that its number and the shape alone decide, and a last block adds
-// the blocks' sums. Floor: the matrix read once, at the bandwidth of the memory.
+// Sums over a whole matrix on a card, in double precision and in a fixed order: the matrix is cut
+// into chunks, each block adds up chunks that its number and the shape alone decide, and a last
+// block adds the blocks' sums. Floor: the matrix read once, at the bandwidth of the memory.
 #pragma once
 
 #include <algorithm>
