@@ -23,7 +23,7 @@ TEST_P(RmsNorm, Forward) {
         OpRun run(GetParam());
         const int x = run.input(c.dtype, c.tokens, c.hidden, c.pad);
         const int weight = run.input(c.dtype, 1, c.hidden);
-        const int y = run.output(c.dtype, c.tokens, c.hidden, c.pad + 1);
+        const int y = run.output(c.dtype, c.tokens, c.hidden, c.pad + 8);
         const int rstd = run.output(DType::f32, 1, c.tokens);
         run.run(
             [&](Stream& stream, const std::vector<Tensor>& t) {
@@ -65,11 +65,11 @@ TEST_P(RmsNorm, Backward) {
         SCOPED_TRACE(std::to_string(c.tokens) + "x" + std::to_string(c.hidden));
         OpRun run(GetParam());
         const int dy = run.input(c.dtype, c.tokens, c.hidden, c.pad);
-        const int x = run.input(c.dtype, c.tokens, c.hidden, c.pad + 2);
+        const int x = run.input(c.dtype, c.tokens, c.hidden, c.pad + 16);
         const int weight = run.input(c.dtype, 1, c.hidden);
         const int rstd = run.input(DType::f32, 1, c.tokens);
-        const int dx = c.accumulate ? run.in_place(c.dtype, c.tokens, c.hidden, c.pad + 1)
-                                    : run.output(c.dtype, c.tokens, c.hidden, c.pad + 1);
+        const int dx = c.accumulate ? run.in_place(c.dtype, c.tokens, c.hidden, c.pad + 8)
+                                    : run.output(c.dtype, c.tokens, c.hidden, c.pad + 8);
         const int gradient = run.in_place(DType::f32, 1, c.hidden);
         const std::vector<double> inputs = joined(run.values(x), run.values(weight));
         std::vector<double> roots;

@@ -1,7 +1,9 @@
 #include "garam/ops/rms_norm.h"
 
+#include "garam/kernels/cuda/norm.h"
 #include "garam/ops/checks.h"
 #include "garam/ops/cpu_kernels.h"
+#include "garam/ops/cuda_kernels.h"
 
 namespace garam {
 
@@ -22,6 +24,19 @@ void rms_norm_forward(Stream& stream, const Tensor& x, const Tensor& weight, flo
     cost.bytes_written = bytes_of({&y}) + (rstd ? bytes_of({&rstd}) : 0.0);
     OpScope op(stream, kName, cost);
     if (op.dry()) return;
+    if (runs_on_cuda(stream)) {
+        cuda::NormForward work;
+        work.dtype = x.dtype();
+        work.x = cuda_rows(x);
+        work.y = cuda_rows(y);
+        work.weight = weight.raw();
+        work.eps = eps;
+        if (rstd) work.rstd = rstd.data<float>();
+        work.rows = rows;
+        work.hidden = static_cast<int>(hidden);
+        cuda::norm_kernels().forward(stream.queue(), work);
+        return;
+    }
     const auto kernel = element_kernels(stream, x.dtype()).rms_norm;
     parallel_for(rows, rows_per_piece(hidden), [&](std::int64_t begin, std::int64_t end) {
         kernel(rows_of(x, begin), weight.raw(), eps, rows_of(y, begin),
@@ -53,9 +68,28 @@ void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const 
     cost.bytes_written = bytes_of({&dx}) + (learns ? bytes_of({&weight_gradient}) : 0.0);
     OpScope op(stream, kName, cost);
     const ScratchScope scope(stream.arena());
+    const std::int64_t pieces = stream.is_for_cuda() ? cuda::norm_pieces(rows) : row_pieces(rows);
     Tensor partials;
-    if (learns) partials = stream.arena().scratch(DType::f32, {row_pieces(rows), hidden});
+    if (learns) partials = stream.arena().scratch(DType::f32, {pieces, hidden});
     if (op.dry() || rows == 0 || hidden == 0) return;
+    if (runs_on_cuda(stream)) {
+        cuda::NormBackward work;
+        work.dtype = x.dtype();
+        work.dy = cuda_rows(dy);
+        work.x = cuda_rows(x);
+        work.dx = cuda_rows(dx);
+        work.weight = weight.raw();
+        work.rstd = rstd.data<float>();
+        work.accumulate = accumulate_dx;
+        work.rows = rows;
+        work.hidden = static_cast<int>(hidden);
+        if (learns) {
+            work.partials = partials.data<float>();
+            work.weight_gradient = weight_gradient.data<float>();
+        }
+        cuda::norm_kernels().backward(stream.queue(), work);
+        return;
+    }
 
     const cpu::KernelTable& table = kernel_table(stream);
     const auto kernel = element_kernels(stream, x.dtype()).rms_norm_backward;

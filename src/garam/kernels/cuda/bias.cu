@@ -8,6 +8,7 @@ namespace {
 template <typename T, int N>
 struct Add {
     static constexpr int kWidth = N;
+    static constexpr int kUnroll = 2;
     template <int M>
     struct Value {
         Vector<T, M> bias, y;

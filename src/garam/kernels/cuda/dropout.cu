@@ -9,6 +9,7 @@ namespace {
 template <typename T, int N, bool kAccumulate>
 struct Dropout {
     static constexpr int kWidth = N;
+    static constexpr int kUnroll = 2;
     template <int M>
     struct Value {
         Vector<T, M> x, y;

@@ -8,6 +8,7 @@ namespace {
 template <typename T, int N>
 struct Lookup {
     static constexpr int kWidth = N;
+    static constexpr int kUnroll = 4;
     template <int M>
     using Value = Vector<T, M>;
     const std::int32_t* ids;

@@ -10,7 +10,6 @@
 namespace garam::cuda {
 
 constexpr int kMapThreads = 256;
-constexpr int kMapUnroll = 2;  // accesses of each operand in flight a thread
 constexpr std::int64_t kMostGridY = 65535;
 
 // Whether all rows can be accessed N elements at a time.
@@ -28,28 +27,29 @@ __device__ __forceinline__ void store_vector(T* to, const Vector<T, N>& x) {
     *reinterpret_cast<Vector<T, N>*>(to) = x;
 }
 
-// A map is a struct with an access width kWidth, a template Value<N>, and line(row), which gives an
-// object with load<N>(column) -> Value<N> and store<N>(column, value). All loads of a thread come before
+// A map is a struct with an access width kWidth, the accesses of each operand that a thread has in flight
+// (kUnroll), a template Value<N>, and line(row), which gives an object with load<N>(column) -> Value<N> and store<N>(column, value). All loads of a thread come before
 // its stores, so that they are in flight together; a map may write what it reads, at the same place.
 // Columns are below 2^30.
 template <typename Map>
-__global__ void __launch_bounds__(kMapThreads, 3)
+__global__ void __launch_bounds__(kMapThreads)
     map_rows(const __grid_constant__ Map map, std::int64_t rows, int columns) {
     constexpr int N = Map::kWidth;
+    constexpr int kUnroll = Map::kUnroll;
     const int stride = static_cast<int>(blockDim.x) * N;
-    const int begin = static_cast<int>(blockIdx.x) * stride * kMapUnroll +
+    const int begin = static_cast<int>(blockIdx.x) * stride * kUnroll +
                       static_cast<int>(threadIdx.x) * N;
     const std::int64_t row_step = static_cast<std::int64_t>(gridDim.y) * blockDim.y;
     for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
          row < rows; row += row_step) {
         const auto line = map.line(row);
-        typename Map::template Value<N> value[kMapUnroll];
+        typename Map::template Value<N> value[kUnroll];
 #pragma unroll
-        for (int u = 0; u < kMapUnroll; ++u)
+        for (int u = 0; u < kUnroll; ++u)
             if (begin + u * stride + N <= columns)
                 value[u] = line.template load<N>(begin + u * stride);
 #pragma unroll
-        for (int u = 0; u < kMapUnroll; ++u) {
+        for (int u = 0; u < kUnroll; ++u) {
             const int column = begin + u * stride;
             if (column + N <= columns) {
                 line.template store<N>(column, value[u]);
@@ -67,9 +67,9 @@ void launch_map_rows(const char* name, StreamHandle stream, const Map& map, std:
     if (rows == 0 || columns == 0) return;
     // Blocks along a row are alike and nearly full; short rows share a block.
     const std::int64_t accesses = (columns + Map::kWidth - 1) / Map::kWidth;
-    const std::int64_t most = kMapThreads * kMapUnroll;
+    const std::int64_t most = kMapThreads * Map::kUnroll;
     const std::int64_t blocks_x = (accesses + most - 1) / most;
-    const std::int64_t share = blocks_x * kMapUnroll;
+    const std::int64_t share = blocks_x * Map::kUnroll;
     const std::int64_t granule = accesses >= kWarp * share ? kWarp : kWarp / 4;
     const std::int64_t across = ((accesses + share - 1) / share + granule - 1) / granule * granule;
     const std::int64_t down = std::max<std::int64_t>(1, kMapThreads / across);

@@ -17,6 +17,7 @@ __device__ __forceinline__ float sigmoid(float x) {
 template <typename T, int N>
 struct Forward {
     static constexpr int kWidth = N;
+    static constexpr int kUnroll = 2;
     template <int M>
     struct Value {
         Vector<T, M> gate, up;
@@ -53,6 +54,7 @@ struct Forward {
 template <typename T, int N>
 struct Backward {
     static constexpr int kWidth = N;
+    static constexpr int kUnroll = 1;
     template <int M>
     struct Value {
         Vector<T, M> d, gate, up;

@@ -1,0 +1,50 @@
+// Root-mean-square norm on a card (ops/rms_norm.h has the contract).
+//
+// Floor: forward x read and y written once; backward dy and x (and dx when accumulating) read and dx
+// written once, at the bandwidth of the memory. Rows of up to 16 KB (8192 bf16 entries) stay in registers between
+// the sum and the result; longer ones, and those that 16 bytes do not divide, are read twice, the second
+// time from the caches. A weight's gradient adds its partial sums,
+// f32, written and read once.
+#pragma once
+
+#include "garam/kernels/cuda/column_sums.h"
+
+namespace garam::cuda {
+
+constexpr std::int64_t norm_rows_in_piece(std::int64_t rows) {
+    return rows_in_piece(rows, 4, 512);
+}
+constexpr std::int64_t norm_pieces(std::int64_t rows) {
+    return pieces_of(rows, norm_rows_in_piece(rows));
+}
+
+struct NormForward {
+    DType dtype = DType::f32;
+    Rows x, y;
+    const void* weight = nullptr;
+    float eps = 0;
+    float* rstd = nullptr;  // may be null
+    std::int64_t rows = 0;
+    int hidden = 0;
+};
+
+struct NormBackward {
+    DType dtype = DType::f32;
+    Rows dy, x, dx;
+    const void* weight = nullptr;
+    const float* rstd = nullptr;
+    bool accumulate = false;
+    std::int64_t rows = 0;
+    int hidden = 0;
+    // Both null: the weight is frozen. partials f32 [norm_pieces(rows), hidden].
+    float* partials = nullptr;
+    float* weight_gradient = nullptr;
+};
+
+struct NormKernels {
+    void (*forward)(StreamHandle stream, const NormForward& work);
+    void (*backward)(StreamHandle stream, const NormBackward& work);
+};
+const NormKernels& norm_kernels();
+
+}  // namespace garam::cuda
