@@ -12,6 +12,7 @@ struct MatmulCase {
     std::int64_t m, n, k, pad;
     MatmulOptions options;
     Cost cost;
+    bool addend = false, bias = false;
 };
 
 inline const std::vector<MatmulCase>& matmul_cases() {
@@ -51,6 +52,23 @@ inline const std::vector<MatmulCase>& matmul_cases() {
         {bf16, bf16, 66, 18, 651, 2, {true, false, 1.0f}, {1546776, 109368, 2376}},
         {bf16, bf16, 3, 330, 640, 0, {false, true, 1.0f}, {1267200, 426240, 1980}},
         {bf16, f32, 15, 50, 64, 1984, {false, true, 1.0f, true}, {96000, 11320, 3000}},
+        // {addend, bias}
+        {f32, f32, 7, 65, 63, 3, {false, true, 0.5f}, {57330, 19964, 1820}, true, false},
+        {f32, f32, 7, 65, 63, 0, {false, true}, {57785, 18404, 1820}, false, true},
+        {f32, f32, 33, 40, 0, 2, {}, {1320, 5440, 5280}, true, true},
+        {f32, f32, 5, 64, 16, 0, {false, false, 1.0f, true}, {10560, 5952, 1280}, false, true},
+        {bf16, bf16, 70, 64, 128, 64, {false, true, 2.0f}, {1151360, 43392, 8960}, true, true},
+        {bf16, bf16, 130, 264, 64, 8, {false, false}, {4427280, 119600, 68640}, true, true},
+        {bf16, f32, 64, 48, 200, 0, {true, false, 0.5f}, {1228800, 57088, 12288}, true, false},
+        {bf16, f32, 17, 30, 33, 1, {false, true}, {34170, 3222, 2040}, false, true},
+        // Few rows against transposed rows of bf16, as in decoding.
+        {bf16, bf16, 1, 640, 2560, 64, {false, true}, {3276800, 3281920, 1280}},
+        {bf16, bf16, 1, 2561, 256, 64, {false, true}, {1313793, 1321988, 5122}, true, true},
+        {bf16, f32, 1, 100, 2624, 0, {false, true, 0.5f, true}, {524900, 530848, 400}, false, true},
+        {bf16, f32, 2, 1000, 328, 8, {false, true}, {1312000, 657312, 8000}},
+        {bf16, bf16, 3, 70, 2568, 0, {false, true, 1.0f, true}, {1078560, 375348, 420}},
+        {bf16, bf16, 4, 333, 1031, 1, {false, true}, {2746584, 697558, 2664}, true, false},
+        {bf16, f32, 4, 96, 264, 8, {false, true, 2.0f}, {203136, 54720, 1536}, true, true},
     };
     return kCases;
 }
