@@ -38,8 +38,8 @@ TEST_P(Dropout, MaskIsTheFormula) {
                                      : run.output(c.dtype, c.tokens, c.columns, c.pad + 8);
             run.run(
                 [&](Stream& stream, const std::vector<Tensor>& t) {
-                    dropout(stream, t[x], c.p, key_of(kPlace, t[step], t[positions], t[samples]), t[y],
-                            accumulate);
+                    dropout(stream, t[x], c.p, key_of(kPlace, t[step], t[positions], t[samples]),
+                            t[y], accumulate);
                 },
                 accumulate ? c.accumulating : c.cost);
             const std::vector<double> in = run.values(x), got = run.values(y), held = run.before(y);

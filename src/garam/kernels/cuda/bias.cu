@@ -1,5 +1,4 @@
 #include "garam/kernels/cuda/bias.h"
-
 #include "garam/kernels/cuda/map_rows.cuh"
 
 namespace garam::cuda {
@@ -29,12 +28,13 @@ struct Add {
             Vector<T, M> sum;
 #pragma unroll
             for (int k = 0; k < M; ++k)
-                sum.at[k] =
-                    from_float<T>(to_float(value.y.at[k]) + to_float(value.bias.at[k]));
+                sum.at[k] = from_float<T>(to_float(value.y.at[k]) + to_float(value.bias.at[k]));
             store_vector(y + i, sum);
         }
     };
-    __device__ __forceinline__ Line line(std::int64_t row) const { return {bias, y + row * pitch}; }
+    __device__ __forceinline__ Line line(std::int64_t row) const {
+        return {bias, y + row * pitch};
+    }
 };
 
 template <typename T>
@@ -62,7 +62,7 @@ constexpr int kRowUnroll = 4;  // rows in flight a thread
 
 // A block adds the rows of one piece (blockIdx.y), kWarp * N columns of them.
 template <typename T, int N>
-__global__ void __launch_bounds__(kWarp * kParts)
+__global__ void __launch_bounds__(kWarp* kParts)
     sum_piece(const T* dy, std::int64_t pitch, std::int64_t rows, std::int64_t rows_a_piece,
               std::int64_t columns, float* partials) {
     __shared__ float sums[kParts][kWarp * N];
@@ -84,37 +84,44 @@ __global__ void __launch_bounds__(kWarp * kParts)
 #pragma unroll
             for (int u = 0; u < kRowUnroll; ++u)
 #pragma unroll
-                for (int k = 0; k < N; ++k) total[k] += to_float(x[u].at[k]);
+                for (int k = 0; k < N; ++k)
+                    total[k] += to_float(x[u].at[k]);
         }
         for (; row < end; row += kParts) {
             const Vector<T, N> x = load_vector<N>(from + row * pitch);
 #pragma unroll
-            for (int k = 0; k < N; ++k) total[k] += to_float(x.at[k]);
+            for (int k = 0; k < N; ++k)
+                total[k] += to_float(x.at[k]);
         }
     }
 #pragma unroll
-    for (int k = 0; k < N; ++k) sums[part][lane * N + k] = total[k];
+    for (int k = 0; k < N; ++k)
+        sums[part][lane * N + k] = total[k];
     __syncthreads();
     for (int i = part * kWarp + lane; i < kWarp * N; i += kWarp * kParts) {
         if (first_column + i >= columns) break;
         float sum = 0;
 #pragma unroll
-        for (int other = 0; other < kParts; ++other) sum += sums[other][i];
+        for (int other = 0; other < kParts; ++other)
+            sum += sums[other][i];
         partials[blockIdx.y * columns + first_column + i] = sum;
     }
 }
 
 template <typename T, int N>
-void sum_by(StreamHandle stream, Rows dy, std::int64_t rows, std::int64_t columns, float* partials) {
+void sum_by(StreamHandle stream, Rows dy, std::int64_t rows, std::int64_t columns,
+            float* partials) {
     const dim3 grid(static_cast<unsigned>((columns + kWarp * N - 1) / (kWarp * N)),
                     static_cast<unsigned>(bias_pieces(rows)));
-    sum_piece<T, N><<<grid, dim3(kWarp, kParts), 0, stream>>>(
-        static_cast<const T*>(dy.data), dy.pitch, rows, bias_rows_in_piece(rows), columns, partials);
+    sum_piece<T, N>
+        <<<grid, dim3(kWarp, kParts), 0, stream>>>(static_cast<const T*>(dy.data), dy.pitch, rows,
+                                                   bias_rows_in_piece(rows), columns, partials);
     check_launch("bias_backward");
 }
 
 template <typename T>
-void sum_of(StreamHandle stream, Rows dy, std::int64_t rows, std::int64_t columns, float* partials) {
+void sum_of(StreamHandle stream, Rows dy, std::int64_t rows, std::int64_t columns,
+            float* partials) {
     constexpr int N = kVector<T>;
     if (columns % N == 0 && rows_allow<T, N>(dy))
         sum_by<T, N>(stream, dy, rows, columns, partials);

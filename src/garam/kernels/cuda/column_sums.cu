@@ -1,5 +1,4 @@
 #include "garam/kernels/cuda/column_sums.h"
-
 #include "garam/kernels/cuda/device_code.cuh"
 
 namespace garam::cuda {
@@ -8,7 +7,7 @@ namespace {
 constexpr int kParts = 16;  // warps of a block, each with every kParts-th row
 
 // A block adds the rows of a warp's width of columns.
-__global__ void __launch_bounds__(kWarp * kParts)
+__global__ void __launch_bounds__(kWarp* kParts)
     add_pieces(const float* partials, int pieces, std::int64_t columns, float* sum) {
     __shared__ float sums[kParts][kWarp];
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;
@@ -23,7 +22,8 @@ __global__ void __launch_bounds__(kWarp * kParts)
     __syncthreads();
     if (part != 0 || column >= columns) return;
 #pragma unroll
-    for (int other = 1; other < kParts; ++other) total += sums[other][threadIdx.x];
+    for (int other = 1; other < kParts; ++other)
+        total += sums[other][threadIdx.x];
     sum[column] += total;
 }
 

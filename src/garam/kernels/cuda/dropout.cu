@@ -1,5 +1,4 @@
 #include "garam/kernels/cuda/dropout.h"
-
 #include "garam/kernels/cuda/map_rows.cuh"
 #include "garam/kernels/cuda/philox.cuh"
 

@@ -12,9 +12,9 @@ namespace garam::cuda {
 // step}, key)[column % 4], an element is multiplied by `factor` when word >> 8 >= threshold, and is 0
 // otherwise. Device code is in philox.cuh.
 struct DropoutMask {
-    std::uint64_t key = 0;        // seed ^ (module << 32 | module)
-    std::uint32_t threshold = 0;  // p * 2^24, rounded up
-    float factor = 1;             // 1 / (1 - p)
+    std::uint64_t key = 0;                    // seed ^ (module << 32 | module)
+    std::uint32_t threshold = 0;              // p * 2^24, rounded up
+    float factor = 1;                         // 1 / (1 - p)
     const std::int32_t* step = nullptr;       // [1]; these three in device memory
     const std::int32_t* positions = nullptr;  // [tokens]
     const std::int64_t* samples = nullptr;    // [tokens]

@@ -1,5 +1,4 @@
 #include "garam/kernels/cuda/embedding.h"
-
 #include "garam/kernels/cuda/map_rows.cuh"
 
 namespace garam::cuda {
@@ -24,7 +23,8 @@ struct Lookup {
             if (from != nullptr) return load_vector<M>(from + i);
             Value<M> none;
 #pragma unroll
-            for (int k = 0; k < M; ++k) none.at[k] = from_float<T>(NAN);
+            for (int k = 0; k < M; ++k)
+                none.at[k] = from_float<T>(NAN);
             return none;
         }
         template <int M>
@@ -64,7 +64,7 @@ constexpr int kSortTokens = 32;  // of a block, one a lane
 constexpr int kSortParts = 16;   // warps, each of which compares with every kSortParts-th token
 
 // order[place of token t among all, by (id, token)] = t.
-__global__ void __launch_bounds__(kSortTokens * kSortParts)
+__global__ void __launch_bounds__(kSortTokens* kSortParts)
     sort_tokens(const std::int32_t* ids, int tokens, std::int32_t* order) {
     __shared__ int before[kSortParts][kSortTokens];
     const int lane = static_cast<int>(threadIdx.x);
@@ -81,7 +81,8 @@ __global__ void __launch_bounds__(kSortTokens * kSortParts)
     __syncthreads();
     if (part != 0 || token >= tokens) return;
 #pragma unroll
-    for (int other = 1; other < kSortParts; ++other) count += before[other][lane];
+    for (int other = 1; other < kSortParts; ++other)
+        count += before[other][lane];
     order[count] = token;
 }
 
@@ -97,7 +98,8 @@ __global__ void __launch_bounds__(kThreads)
     const int begin = static_cast<int>(blockIdx.x);
     const int id = ids[order[begin]];
     if (id < 0 || id >= vocab || (begin > 0 && ids[order[begin - 1]] == id)) return;
-    const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x) * N;
+    const std::int64_t column =
+        (static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x) * N;
     if (column >= hidden) return;
     float* const to = table + id * table_pitch + column;
     const T* const from = gradient + column;
@@ -119,7 +121,8 @@ __global__ void __launch_bounds__(kThreads)
         for (int u = 0; u < kRowUnroll; ++u) {
             if (u < found) {
 #pragma unroll
-                for (int k = 0; k < N; ++k) sum.at[k] += to_float(x[u].at[k]);
+                for (int k = 0; k < N; ++k)
+                    sum.at[k] += to_float(x[u].at[k]);
             }
         }
         i += kRowUnroll;

@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(kMapThreads)
     constexpr int N = Map::kWidth;
     constexpr int kUnroll = Map::kUnroll;
     const int stride = static_cast<int>(blockDim.x) * N;
-    const int begin = static_cast<int>(blockIdx.x) * stride * kUnroll +
-                      static_cast<int>(threadIdx.x) * N;
+    const int begin =
+        static_cast<int>(blockIdx.x) * stride * kUnroll + static_cast<int>(threadIdx.x) * N;
     const std::int64_t row_step = static_cast<std::int64_t>(gridDim.y) * blockDim.y;
     for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
          row < rows; row += row_step) {

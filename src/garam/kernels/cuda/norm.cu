@@ -1,6 +1,5 @@
-#include "garam/kernels/cuda/norm.h"
-
 #include "garam/kernels/cuda/map_rows.cuh"
+#include "garam/kernels/cuda/norm.h"
 
 namespace garam::cuda {
 namespace {
@@ -34,7 +33,8 @@ struct Cut {
 template <typename T, int N>
 __device__ __forceinline__ float sum_of_squares(const Vector<T, N>& x, float sum) {
 #pragma unroll
-    for (int k = 0; k < N; ++k) sum = fmaf(to_float(x.at[k]), to_float(x.at[k]), sum);
+    for (int k = 0; k < N; ++k)
+        sum = fmaf(to_float(x.at[k]), to_float(x.at[k]), sum);
     return sum;
 }
 
@@ -113,8 +113,7 @@ __device__ __forceinline__ Vector<T, N> input_gradient(const Vector<T, N>& dy,
     Vector<T, N> dx;
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-        float value =
-            rstd * (to_float(dy.at[k]) * to_float(weight.at[k]) - to_float(x.at[k]) * c);
+        float value = rstd * (to_float(dy.at[k]) * to_float(weight.at[k]) - to_float(x.at[k]) * c);
         if (accumulate) value += to_float(held.at[k]);
         dx.at[k] = from_float<T>(value);
     }

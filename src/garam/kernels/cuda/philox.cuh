@@ -37,9 +37,9 @@ __device__ __forceinline__ TokenMask token_mask(const DropoutMask& mask, std::in
 // The words of columns [4 * group, 4 * group + 4).
 __device__ __forceinline__ uint4 mask_words(const DropoutMask& mask, const TokenMask& token,
                                             std::uint32_t group) {
-    return philox(
-        make_uint4(group, token.position, token.sample_low, token.sample_high_xor_step),
-        make_uint2(static_cast<std::uint32_t>(mask.key), static_cast<std::uint32_t>(mask.key >> 32)));
+    return philox(make_uint4(group, token.position, token.sample_low, token.sample_high_xor_step),
+                  make_uint2(static_cast<std::uint32_t>(mask.key),
+                             static_cast<std::uint32_t>(mask.key >> 32)));
 }
 
 // Whether an element is multiplied by mask.factor; otherwise it is 0, also where the element is

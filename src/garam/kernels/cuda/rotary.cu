@@ -1,6 +1,5 @@
-#include "garam/kernels/cuda/rotary.h"
-
 #include "garam/kernels/cuda/map_rows.cuh"
+#include "garam/kernels/cuda/rotary.h"
 
 namespace garam::cuda {
 namespace {
@@ -48,7 +47,8 @@ __global__ void __launch_bounds__(kThreads)
         }
     } else {
 #pragma unroll
-        for (int k = 0; k < N; ++k) c[k] = s[k] = NAN;
+        for (int k = 0; k < N; ++k)
+            c[k] = s[k] = NAN;
     }
 
     T* const row = static_cast<T*>(work.x.data) + token * work.x.pitch + pair;

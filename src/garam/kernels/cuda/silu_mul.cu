@@ -1,6 +1,5 @@
-#include "garam/kernels/cuda/silu_mul.h"
-
 #include "garam/kernels/cuda/map_rows.cuh"
+#include "garam/kernels/cuda/silu_mul.h"
 
 namespace garam::cuda {
 namespace {
@@ -101,8 +100,12 @@ struct Backward {
 template <typename T, int N>
 void forward_by(StreamHandle stream, Rows gate, Rows up, Rows out, std::int64_t rows,
                 std::int64_t ffn) {
-    const Forward<T, N> map{static_cast<const T*>(gate.data), static_cast<const T*>(up.data),
-                            static_cast<T*>(out.data), gate.pitch, up.pitch, out.pitch};
+    const Forward<T, N> map{static_cast<const T*>(gate.data),
+                            static_cast<const T*>(up.data),
+                            static_cast<T*>(out.data),
+                            gate.pitch,
+                            up.pitch,
+                            out.pitch};
     launch_map_rows("silu_mul_forward", stream, map, rows, ffn);
 }
 
@@ -145,7 +148,8 @@ void backward_of(StreamHandle stream, Rows d, Rows gate, Rows up, Rows d_gate, R
                  std::int64_t rows, std::int64_t ffn) {
     constexpr int N = kVector<T>;
     bool wide = true;
-    for (const Rows& x : {d, gate, up, d_gate, d_up}) wide = wide && rows_allow<T, N>(x);
+    for (const Rows& x : {d, gate, up, d_gate, d_up})
+        wide = wide && rows_allow<T, N>(x);
     if (wide)
         backward_by<T, N>(stream, d, gate, up, d_gate, d_up, rows, ffn);
     else
