@@ -61,7 +61,7 @@ MemoryChoice choose_memory(const MemoryQuestion& question) {
     for (const Recompute recompute : policies) {
         for (const std::int64_t merged : all) {
             const bool few = merged * question.training.tokens < kFewTokens;
-            if (few && recompute != policies.back() && all.size() > 1) continue;
+            if (few && merged != all.front() && recompute != policies.back()) continue;
             MemoryChoice choice = answer(merged, recompute);
             if (choice.plan.total_bytes <= room) return choice;
         }
