@@ -1,9 +1,13 @@
 #include "garam/ops/attention.h"
 
+#include <algorithm>
+#include <optional>
 #include <vector>
 
+#include "garam/kernels/cuda/attention.h"
 #include "garam/ops/checks.h"
 #include "garam/ops/cpu_kernels.h"
+#include "garam/ops/cuda_kernels.h"
 
 namespace garam {
 namespace {
@@ -31,26 +35,101 @@ void check_segments(const AttentionSegments& segments, std::int64_t q_tokens, st
         GARAM_CHECK(lq >= 0 && lk >= 0 && (lq == 0 || lk >= lq) && (!equal || lk == lq),
                     "attention: segment " + std::to_string(s) + " has " + std::to_string(lq) +
                         " queries and " + std::to_string(lk) + " keys");
+        GARAM_CHECK(segments.max_queries == 0 || lq <= segments.max_queries,
+                    "attention: segment " + std::to_string(s) + " has " + std::to_string(lq) +
+                        " queries, max_queries is " + std::to_string(segments.max_queries));
     }
 }
 
-void check_shape(const AttentionShape& shape) {
+void check_shape(const Stream& stream, const AttentionShape& shape) {
     GARAM_CHECK(shape.num_heads > 0 && shape.num_kv_heads > 0 && shape.head_dim > 0 &&
                     shape.num_heads % shape.num_kv_heads == 0,
                 "attention: " + std::to_string(shape.num_heads) + " query heads over " +
                     std::to_string(shape.num_kv_heads) + " key/value heads");
+    GARAM_CHECK(shape.window >= 0 && shape.softcap >= 0, "attention: negative window or soft cap");
+    if (stream.is_for_cuda()) {
+        GARAM_CHECK(shape.scale > 0, "attention on a card: scale must be positive");
+        if (shape.head_dim > cuda::kMostHeadDim)
+            throw Error("attention: head_dim " + std::to_string(shape.head_dim) +
+                        ", but a card takes at most " + std::to_string(cuda::kMostHeadDim) +
+                        ": use device=cpu");
+    } else if (shape.window > 0 || shape.softcap > 0) {
+        throw Error(
+            "attention: sliding windows and soft caps of scores are only supported on a card: use "
+            "device=cuda");
+    }
 }
 
-// Pairs (query, key) that the causal mask allows.
-double allowed_pairs(const AttentionSegments& segments) {
+// Pairs (query, key) that the causal mask and the window allow.
+double allowed_pairs(const AttentionShape& shape, const AttentionSegments& segments) {
     double pairs = 0;
     for (std::size_t s = 0; s + 1 < segments.cu_q.size(); ++s) {
-        const double lq = static_cast<double>(length(segments.cu_q, s));
-        const double lk = static_cast<double>(length(segments.cu_k, s));
-        pairs += lq * lk - lq * (lq - 1) / 2;
+        const std::int64_t lk = length(segments.cu_k, s);
+        const std::int64_t lq = length(segments.cu_q, s);
+        // Query i of position p sees min(p + 1, window) keys: as many as its position up to `whole`.
+        const std::int64_t window = shape.window > 0 ? std::min(shape.window, lk) : lk;
+        const std::int64_t begin = lk - lq;
+        const std::int64_t whole = std::max(begin, window);
+        const auto sum_to = [](std::int64_t n) {
+            return static_cast<double>(n) * static_cast<double>(n + 1) / 2;
+        };
+        pairs += sum_to(whole) - sum_to(begin) +
+                 static_cast<double>(lk - whole) * static_cast<double>(window);
     }
     return pairs;
 }
+
+// Bytes of the rows of a cache that are filled.
+double filled_bytes(const AttentionSegments& segments, const Tensor& cache) {
+    return static_cast<double>(segments.cu_k.back()) * static_cast<double>(cache.columns()) *
+           static_cast<double>(size_of(cache.dtype()));
+}
+
+// --- on a card ----------------------------------------------------------------------------------
+
+cuda::AttentionWork cuda_work(Stream& stream, const char* name, const AttentionShape& shape,
+                              const AttentionSegments& segments, const Tensor& q, const Tensor& k,
+                              const Tensor& v, const Tensor& out, const Tensor& lse) {
+    const auto entries = static_cast<std::int64_t>(segments.cu_q.size());
+    check_vector(stream, name, segments.device_cu_q, entries, DType::i32);
+    check_vector(stream, name, segments.device_cu_k, entries, DType::i32);
+    cuda::AttentionWork work;
+    work.dtype = q.dtype();
+    work.q = cuda_rows(q);
+    work.k = cuda_rows(k);
+    work.v = cuda_rows(v);
+    work.out = cuda_rows(out);
+    work.lse = lse.data<float>();
+    work.lse_pitch = lse.pitch();
+    work.cu_q = segments.device_cu_q.data<std::int32_t>();
+    work.cu_k = segments.device_cu_k.data<std::int32_t>();
+    work.segments = entries - 1;
+    work.q_tokens = q.rows();
+    work.k_tokens = k.rows();
+    work.heads = shape.num_heads;
+    work.kv_heads = shape.num_kv_heads;
+    work.head_dim = shape.head_dim;
+    work.scale = shape.scale;
+    work.window = shape.window;
+    work.softcap = shape.softcap;
+    return work;
+}
+
+// Whether, and into how much, the keys are cut. By shapes and promises alone: recorded work serves all
+// lengths.
+std::optional<cuda::AttentionSplits> splits_of(const AttentionSegments& segments, const Tensor& q,
+                                               const Tensor& k) {
+    const std::int64_t queries =
+        segments.max_queries > 0 ? std::min(segments.max_queries, q.rows()) : q.rows();
+    if (queries > cuda::kMostSplitQueries || k.rows() <= cuda::kAttentionChunk) return {};
+    cuda::AttentionSplits splits;
+    splits.chunks =
+        cuda::attention_chunks(k.rows(), static_cast<std::int64_t>(segments.cu_q.size()) - 1);
+    splits.queries = queries;
+    return splits;
+}
+
+// --- on the CPU ---------------------------------------------------------------------------------
 
 // A block of queries of the heads [head, head + heads), which share a key/value head.
 struct ForwardItem {
@@ -79,7 +158,7 @@ void attention_forward(Stream& stream, const AttentionShape& shape,
     constexpr const char* kName = "attention_forward";
     const std::int64_t heads = shape.num_heads;
     const std::int64_t d = shape.head_dim;
-    check_shape(shape);
+    check_shape(stream, shape);
     check_compute_dtype(kName, q);
     check_segments(segments, q.rows(), k.rows(), false);
     check_matrix(stream, kName, q, q.rows(), heads * d, q.dtype());
@@ -89,17 +168,36 @@ void attention_forward(Stream& stream, const AttentionShape& shape,
     check_matrix(stream, kName, lse, q.rows(), heads, DType::f32);
 
     Cost cost;
-    cost.flops = 4 * allowed_pairs(segments) * static_cast<double>(heads * d);
-    cost.bytes_read = bytes_of({&q, &k, &v});
+    cost.flops = 4 * allowed_pairs(shape, segments) * static_cast<double>(heads * d);
+    cost.bytes_read = bytes_of({&q}) + filled_bytes(segments, k) + filled_bytes(segments, v);
     cost.bytes_written = bytes_of({&out, &lse});
     OpScope op(stream, kName, cost);
+
+    const ScratchScope scope(stream.arena());
+    if (stream.is_for_cuda()) {
+        std::optional<cuda::AttentionSplits> splits = splits_of(segments, q, k);
+        if (splits) {
+            const std::int64_t rows = splits->chunks * splits->queries * heads;
+            const Tensor sums = stream.arena().scratch(DType::f32, {rows, d});
+            const Tensor chunk_lse = stream.arena().scratch(DType::f32, {rows});
+            splits->sums = sums.data<float>();
+            splits->lse = chunk_lse.data<float>();
+        }
+        if (!runs_on_cuda(stream)) return;
+        const cuda::AttentionWork work =
+            cuda_work(stream, kName, shape, segments, q, k, v, out, lse);
+        if (splits)
+            cuda::attention_kernels().decode(stream.queue(), work, *splits);
+        else
+            cuda::attention_kernels().forward(stream.queue(), work);
+        return;
+    }
 
     const cpu::KernelTable& table = kernel_table(stream);
     const std::vector<ForwardItem> items = forward_items(shape, segments);
     const std::int64_t count = static_cast<std::int64_t>(items.size());
     const std::int64_t workers = workers_for(stream, count);
     const std::int64_t group = heads / shape.num_kv_heads;
-    const ScratchScope scope(stream.arena());
     const Tensor scratch = stream.arena().scratch(
         DType::f32, {workers, table.attention_forward_scratch(std::min(kMostHeads, group), d)});
     if (op.dry()) return;
@@ -138,7 +236,7 @@ void attention_backward(Stream& stream, const AttentionShape& shape,
     const std::int64_t kv_heads = shape.num_kv_heads;
     const std::int64_t d = shape.head_dim;
     const std::int64_t tokens = q.rows();
-    check_shape(shape);
+    check_shape(stream, shape);
     check_compute_dtype(kName, q);
     check_segments(segments, tokens, k.rows(), true);
     for (const Tensor* x : {&q, &out, &dout, &dq})
@@ -148,16 +246,31 @@ void attention_backward(Stream& stream, const AttentionShape& shape,
     check_matrix(stream, kName, lse, tokens, heads, DType::f32);
 
     Cost cost;
-    cost.flops = 10 * allowed_pairs(segments) * static_cast<double>(heads * d);
+    cost.flops = 10 * allowed_pairs(shape, segments) * static_cast<double>(heads * d);
     cost.bytes_read = bytes_of({&dout, &q, &k, &v, &out, &lse});
     cost.bytes_written = bytes_of({&dq, &dk, &dv});
     OpScope op(stream, kName, cost);
+
+    const ScratchScope scope(stream.arena());
+    if (stream.is_for_cuda()) {
+        const Tensor delta = stream.arena().scratch(DType::f32, {tokens, heads});
+        if (!runs_on_cuda(stream)) return;
+        cuda::AttentionGradients gradients;
+        gradients.dout = cuda_rows(dout);
+        gradients.dq = cuda_rows(dq);
+        gradients.dk = cuda_rows(dk);
+        gradients.dv = cuda_rows(dv);
+        gradients.delta = delta.data<float>();
+        cuda::attention_kernels().backward(
+            stream.queue(), cuda_work(stream, kName, shape, segments, q, k, v, out, lse),
+            gradients);
+        return;
+    }
 
     const cpu::KernelTable& table = kernel_table(stream);
     const std::int64_t num_segments = static_cast<std::int64_t>(segments.cu_q.size()) - 1;
     const std::int64_t count = num_segments * kv_heads;
     const std::int64_t workers = workers_for(stream, count);
-    const ScratchScope scope(stream.arena());
     const Tensor scratch =
         stream.arena().scratch(DType::f32, {workers, table.attention_backward_scratch(d)});
     const Tensor delta = stream.arena().scratch(DType::f32, {tokens, heads});

@@ -1,14 +1,20 @@
 // Causal multi-head attention over samples laid end to end (packed), with grouped key/value heads.
 //
-//   out[t] = sum over allowed s of softmax_s(scale * q[t] . k[s]) * v[s]
+//   out[t] = sum over allowed s of softmax_s(score(t, s)) * v[s]
+//   score  = scale * q[t] . k[s], or softcap * tanh(scale * q[t] . k[s] / softcap)
 //
 // q, out [q_tokens, num_heads * head_dim]; k, v [k_tokens, num_kv_heads * head_dim]; f32 or bf16, all the
 // same; rows may have a pitch. Query head h uses key/value head h / (num_heads / num_kv_heads). Softmax
-// and sums in fp32. Memory is linear in the tokens (Dao, 2023: FlashAttention-2): only
-// lse f32 [q_tokens, num_heads] = log sum exp of the scaled scores is kept for the backward.
+// and sums in fp32; on a card probabilities and score gradients of bf16 operands are rounded to bf16 for
+// the products that follow. Memory is linear in the tokens (Dao, 2023: FlashAttention-2): only
+// lse f32 [q_tokens, num_heads] = log sum exp of the scores is kept for the backward.
+//
+// A card takes head_dim up to 256 (best 64, 80, 96, 128 and 256; others cost as much as the next of
+// these) and scale > 0. Windows and soft caps exist on cards only: the CPU throws Error.
 //
 // Cost: 4 (forward) and 10 (backward) flops for each allowed (query, key) pair, head and head_dim entry,
-// that is the products alone, without what flash recomputes; every operand moved once.
+// that is the products alone, without what flash recomputes; every operand moved once, of a cache the
+// rows that are filled.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +37,10 @@ struct AttentionSegments {
     std::vector<std::int32_t> cu_k;  // [segments + 1]
     Tensor device_cu_q;              // i32 [segments + 1]; empty on the CPU
     Tensor device_cu_k;
+    // Most queries of one segment, now and in later lengths; 0: no promise. With few a card cuts the keys
+    // of a long cache into pieces that many blocks share (Dao et al., 2023: Flash-Decoding), with
+    // scratch for this many queries a segment.
+    std::int64_t max_queries = 0;
 };
 
 struct AttentionShape {
@@ -38,6 +48,8 @@ struct AttentionShape {
     std::int64_t num_kv_heads = 0;
     std::int64_t head_dim = 0;
     float scale = 0;
+    std::int64_t window = 0;  // query at position i sees keys i - window + 1 … i; 0: all up to i
+    float softcap = 0;        // 0: none
 };
 
 void attention_forward(Stream& stream, const AttentionShape& shape,

@@ -1,0 +1,76 @@
+#include <cstdint>
+
+#include "garam/core/error.h"
+#include "garam/kernels/cuda/attention.h"
+#include "garam/kernels/cuda/attention_delta.cuh"
+#include "garam/kernels/cuda/attention_f32.cuh"
+#include "garam/kernels/cuda/attention_head_dim.h"
+
+namespace garam::cuda {
+namespace {
+
+bool is_vector(const Rows& rows, std::int64_t element) {
+    return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.pitch * element % 16 == 0;
+}
+template <typename... More>
+bool are_vectors(const AttentionWork& work, const More&... more) {
+    const std::int64_t element = static_cast<std::int64_t>(size_of(work.dtype));
+    return work.head_dim * element % 16 == 0 && is_vector(work.q, element) &&
+           is_vector(work.k, element) && is_vector(work.v, element) &&
+           is_vector(work.out, element) && (... && is_vector(more, element));
+}
+
+// Calls body with the instantiation for this head_dim.
+template <int kHeadDim, bool kVector>
+struct Instance {
+    static constexpr int head_dim = kHeadDim;
+    static constexpr bool vector = kVector;
+};
+template <typename Body>
+void for_head_dim(std::int64_t head_dim, bool vector, const Body& body) {
+    if (head_dim > kMostHeadDim) throw Bug("attention: head_dim beyond 256");
+    if (vector) {
+        if (head_dim <= 64) return body(Instance<64, true>{});
+        if (head_dim <= 80) return body(Instance<80, true>{});
+        if (head_dim <= 96) return body(Instance<96, true>{});
+        if (head_dim <= 128) return body(Instance<128, true>{});
+        return body(Instance<256, true>{});
+    }
+    if (head_dim <= 64) return body(Instance<64, false>{});
+    if (head_dim <= 128) return body(Instance<128, false>{});
+    return body(Instance<256, false>{});
+}
+
+void forward(StreamHandle stream, const AttentionWork& work) {
+    if (work.q_tokens == 0) return;
+    if (work.dtype == DType::f32) return launch_plain_forward(stream, work);
+    for_head_dim(work.head_dim, are_vectors(work), [&](auto instance) {
+        launch_attention_forward<instance.head_dim, instance.vector>(stream, work);
+    });
+}
+
+void backward(StreamHandle stream, const AttentionWork& work, const AttentionGradients& gradients) {
+    if (work.q_tokens == 0) return;
+    const bool vector = are_vectors(work, gradients.dout, gradients.dq, gradients.dk, gradients.dv);
+    if (work.dtype == DType::f32) {
+        launch_attention_delta<float>(stream, work, gradients, vector);
+        return launch_plain_backward(stream, work, gradients);
+    }
+    launch_attention_delta<Bf16>(stream, work, gradients, vector);
+    for_head_dim(work.head_dim, vector, [&](auto instance) {
+        launch_attention_backward<instance.head_dim, instance.vector>(stream, work, gradients);
+    });
+}
+
+}  // namespace
+
+const AttentionKernels& attention_kernels() {
+    static const AttentionKernels kKernels{
+        forward, backward,
+        [](StreamHandle stream, const AttentionWork& work, const AttentionSplits& /*splits*/) {
+            forward(stream, work);
+        }};
+    return kKernels;
+}
+
+}  // namespace garam::cuda

@@ -1,0 +1,63 @@
+// Attention on a card (see ops/attention.h). bf16 runs in tiles on the tensor cores by mma.sync, which
+// every card from sm_80 on has; f32 in plain products, exact and slow, for tests.
+//
+// The cut into tiles depends only on a segment's own lengths, and every sum has one order: the bits of a
+// row do not depend on what lies beside its segment, nor on how the queries before it were batched.
+#pragma once
+
+#include <cstdint>
+
+#include "garam/kernels/cuda/launch.h"
+
+namespace garam::cuda {
+
+struct AttentionWork {
+    DType dtype = DType::f32;  // of all Rows
+    Rows q, k, v, out;
+    float* lse = nullptr;
+    std::int64_t lse_pitch = 0;
+    const std::int32_t* cu_q = nullptr;  // device memory, [segments + 1]
+    const std::int32_t* cu_k = nullptr;
+    std::int64_t segments = 0;
+    std::int64_t q_tokens = 0, k_tokens = 0;  // rows of q and of k: bounds of cu_q and cu_k
+    std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    float scale = 0;
+    std::int64_t window = 0;  // 0: none
+    float softcap = 0;        // 0: none
+};
+
+struct AttentionGradients {
+    Rows dout, dq, dk, dv;
+    float* delta = nullptr;  // [q_tokens, heads], scratch: row sums of dout * out
+};
+
+// Few queries against long caches: the keys of a segment are cut into chunks of kAttentionChunk, each
+// chunk gives its own softmax, and a second kernel joins the chunks in their order.
+constexpr std::int64_t kAttentionChunk = 128;
+// Query rows of a segment up to which the chunks pay: beyond, the tiles are full enough.
+constexpr std::int64_t kMostSplitQueries = 8;
+
+// Room for the chunks of all segments: chunks, and queries of a segment at most.
+struct AttentionSplits {
+    std::int64_t chunks = 0;
+    std::int64_t queries = 0;
+    float* sums = nullptr;  // [chunks, queries, heads, head_dim]: softmax of the chunk times v
+    float* lse = nullptr;   // [chunks, queries, heads]: log sum exp of the chunk's scores, base 2
+};
+constexpr std::int64_t attention_chunks(std::int64_t k_tokens, std::int64_t segments) {
+    return k_tokens / kAttentionChunk + segments;
+}
+
+constexpr std::int64_t kMostHeadDim = 256;
+
+struct AttentionKernels {
+    void (*forward)(StreamHandle stream, const AttentionWork& work);
+    // lq == lk in every segment.
+    void (*backward)(StreamHandle stream, const AttentionWork& work,
+                     const AttentionGradients& gradients);
+    // The forward of segments of at most splits.queries queries.
+    void (*decode)(StreamHandle stream, const AttentionWork& work, const AttentionSplits& splits);
+};
+const AttentionKernels& attention_kernels();
+
+}  // namespace garam::cuda

@@ -1,0 +1,363 @@
+// Backward attention in bf16, in two kernels that need neither atomics nor sums in device memory: a block
+// of keys walks over the queries that see it (dk, dv), and a block of queries over the keys it sees
+// (dq). Both compute scores and d(probabilities) anew: seven products instead of five, each in a fixed
+// order.
+//
+//   P = exp(s - lse), dP = dout v^T, dS = P * (dP - delta) * ds/d(q k^T)
+//   dv = P^T dout, dk = dS^T q, dq = dS k
+//
+// Floor: 14 flops for each allowed pair and head_dim entry at the rate of mma.sync; a slab of 16 rows a
+// warp reads 256 bytes of shared memory for each product of 4096 flops, which holds it to half of the
+// card's tensor rate.
+#pragma once
+
+#include "garam/kernels/cuda/attention_tiles.cuh"
+
+namespace garam::cuda {
+
+// P and dS of 16 rows x kColumns from q k^T (in x) and dP (in dp), in place. lse in base 2 and delta:
+// of the rows g, g + 8, or of the columns; factors as in ScoreScale. dS lacks the factor of work.scale.
+template <int kColumns, typename LseOf, typename DeltaOf>
+__device__ __forceinline__ void score_gradients(float (&x)[kColumns / 8][4],
+                                                float (&dp)[kColumns / 8][4],
+                                                const ScoreScale& scale, const LseOf& lse,
+                                                const DeltaOf& delta) {
+    if (scale.inner == 0) {
+#pragma unroll
+        for (int n = 0; n < kColumns / 8; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float p = power_of_two(fmaf(x[n][i], scale.factor, -lse(n, i)));
+                x[n][i] = p;
+                dp[n][i] = p * (dp[n][i] - delta(n, i));
+            }
+    } else {
+#pragma unroll
+        for (int n = 0; n < kColumns / 8; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float t = bounded(x[n][i] * scale.inner);
+                const float p = power_of_two(fmaf(t, scale.factor, -lse(n, i)));
+                x[n][i] = p;
+                dp[n][i] = p * (dp[n][i] - delta(n, i)) * fmaf(-t, t, 1.0f);
+            }
+    }
+}
+
+// Zero where query (a row, or a column when kTransposed) does not see key.
+template <int kColumns, bool kTransposed>
+__device__ __forceinline__ void hide_pairs(float (&p)[kColumns / 8][4],
+                                           float (&ds)[kColumns / 8][4], int first_row,
+                                           int first_column, int window) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+    for (int n = 0; n < kColumns / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int row = first_row + lane / 4 + i / 2 * 8;
+            const int column = first_column + n * 8 + lane % 4 * 2 + i % 2;
+            const int distance = kTransposed ? column - row : row - column;
+            if (distance < 0 || distance >= window) p[n][i] = ds[n][i] = 0;
+        }
+}
+
+// --- dk, dv -------------------------------------------------------------------------------------
+
+template <int kHeadDim>
+struct KeyTiles {
+    // Warps that share a slab of keys and divide the columns of dk and dv: the registers of both sums.
+    static constexpr int kHalves = kHeadDim <= 128 ? 1 : 2;
+    static constexpr int kWarps = 4 * kHalves;
+    static constexpr int kThreads = kWarps * kWarp;
+    static constexpr int kKeys = 64;
+    static constexpr int kQueries = kHeadDim <= 128 ? 64 : 16;
+    static constexpr int kColumns = kHeadDim / kHalves;
+    static constexpr int kPitch = TileLayout<kHeadDim>::kPitch;
+    static constexpr int kKeyBytes = kKeys * kPitch;
+    static constexpr int kQueryBytes = kQueries * kPitch;
+    static constexpr int kStageBytes = 2 * kQueryBytes + 2 * kQueries * 4;  // q, dout, lse, delta
+    static constexpr int kBytes = 2 * kKeyBytes + 2 * kStageBytes;
+    static constexpr int kBlocks = kHeadDim <= 128 ? 2 : 1;  // on a multiprocessor
+    static_assert(kBytes <= 99 * 1024);
+};
+
+template <int kHeadDim, bool kVector>
+__global__ void __launch_bounds__(KeyTiles<kHeadDim>::kThreads, KeyTiles<kHeadDim>::kBlocks)
+    attention_keys_kernel(const __grid_constant__ AttentionWork work,
+                          const __grid_constant__ AttentionGradients gradients) {
+    using Tiles = KeyTiles<kHeadDim>;
+    constexpr int kKeys = Tiles::kKeys;
+    constexpr int kQueries = Tiles::kQueries;
+    constexpr int kColumns = Tiles::kColumns;
+    extern __shared__ __align__(128) unsigned char shared_memory[];
+
+    TilePlace place;
+    if (!find_tile(work.cu_q, static_cast<int>(work.segments), 1, kKeys,
+                   static_cast<int>(blockIdx.y), place))
+        return;
+    const int kv_head = static_cast<int>(blockIdx.x);
+    const int group = static_cast<int>(work.heads / work.kv_heads);
+    const int head_dim = static_cast<int>(work.head_dim);
+    const int row = work.cu_q[place.segment];
+    const int length = work.cu_q[place.segment + 1] - row;
+    const int key = place.tile * kKeys;  // the first keys are seen by the most queries
+    const int key_count = min(kKeys, length - key);
+    const int window = min(window_of(work), length);
+    const int query_end = min(length, key + key_count - 1 + window);
+
+    const std::uint32_t keys = shared_address(shared_memory);
+    const std::uint32_t values = keys + Tiles::kKeyBytes;
+    const std::uint32_t stages = values + Tiles::kKeyBytes;
+    load_tile<kHeadDim, kKeys, Tiles::kThreads, kVector>(
+        keys, head_rows(work.k, row + key, kv_head, head_dim), key_count, head_dim);
+    load_tile<kHeadDim, kKeys, Tiles::kThreads, kVector>(
+        values, head_rows(work.v, row + key, kv_head, head_dim), key_count, head_dim);
+    const auto load_queries = [&](int head, int query, int stage) {
+        const std::uint32_t to = stages + static_cast<std::uint32_t>(stage * Tiles::kStageBytes);
+        const std::int64_t at = row + query;
+        const int valid = length - query;
+        load_tile<kHeadDim, kQueries, Tiles::kThreads, kVector>(
+            to, head_rows(work.q, at, head, head_dim), valid, head_dim);
+        load_tile<kHeadDim, kQueries, Tiles::kThreads, kVector>(
+            to + Tiles::kQueryBytes, head_rows(gradients.dout, at, head, head_dim), valid,
+            head_dim);
+        load_column<kQueries, Tiles::kThreads>(to + 2 * Tiles::kQueryBytes,
+                                               work.lse + at * work.lse_pitch + head,
+                                               work.lse_pitch, valid);
+        load_column<kQueries, Tiles::kThreads>(to + 2 * Tiles::kQueryBytes + kQueries * 4,
+                                               gradients.delta + at * work.heads + head, work.heads,
+                                               valid);
+        copy_async_commit();
+    };
+    const int last_head = (kv_head + 1) * group - 1;
+    int head = kv_head * group;
+    int query = key;
+    load_queries(head, query, 0);
+
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int warp_row = warp % 4 * 16;
+    const int warp_key = key + warp_row;
+    const int column = warp / 4 * kColumns;
+    const ScoreScale scale = score_scale(work);
+    // 96 and 128 columns of fragments would not fit into the registers beside the sums.
+    constexpr bool kHeld = kHeadDim <= 80;
+    HeldFragments<kHeld ? kHeadDim : 16> held_keys, held_values;
+    float dk[1][kColumns / 8][4] = {};
+    float dv[1][kColumns / 8][4] = {};
+
+    bool begin = true;
+    int stage = 0;
+    while (true) {
+        copy_async_wait<0>();
+        __syncthreads();
+        int next_head = head;
+        int next_query = query + kQueries;
+        if (next_query >= query_end) {
+            next_query = key;
+            ++next_head;
+        }
+        const bool more = next_head <= last_head;
+        if (more) load_queries(next_head, next_query, stage ^ 1);
+        if constexpr (kHeld) {
+            if (begin) {
+                held_keys.load(keys, warp_row);
+                held_values.load(values, warp_row);
+                begin = false;
+            }
+        }
+
+        // Some pair of the warp's keys and these queries is seen.
+        if (query + kQueries - 1 >= warp_key && query - (warp_key + 15) < window) {
+            const std::uint32_t queries =
+                stages + static_cast<std::uint32_t>(stage * Tiles::kStageBytes);
+            const std::uint32_t douts = queries + Tiles::kQueryBytes;
+            const std::uint32_t columns =
+                douts + Tiles::kQueryBytes + static_cast<std::uint32_t>(lane % 4) * 8;
+            float p[1][kQueries / 8][4] = {};
+            float ds[1][kQueries / 8][4] = {};
+            if constexpr (kHeld) {
+                multiply_rows<kHeadDim, kQueries, 1>(p, held_keys, queries);
+                multiply_rows<kHeadDim, kQueries, 1>(ds, held_values, douts);
+            } else {
+                multiply_rows<kHeadDim, kQueries, 1>(p, TileFragments<kHeadDim>(keys, warp_row),
+                                                     queries);
+                multiply_rows<kHeadDim, kQueries, 1>(ds, TileFragments<kHeadDim>(values, warp_row),
+                                                     douts);
+            }
+            float2 lse{}, delta{};
+            score_gradients<kQueries>(
+                p[0], ds[0], scale,
+                [&](int n, int i) {
+                    if (i == 0) {
+                        lse = load_shared_pair(columns + static_cast<std::uint32_t>(n) * 32);
+                        lse = {lse.x * kLog2E, lse.y * kLog2E};
+                    }
+                    return i % 2 == 0 ? lse.x : lse.y;
+                },
+                [&](int n, int i) {
+                    if (i == 0)
+                        delta = load_shared_pair(columns + kQueries * 4 +
+                                                 static_cast<std::uint32_t>(n) * 32);
+                    return i % 2 == 0 ? delta.x : delta.y;
+                });
+            if (query < warp_key + 15 || query + kQueries - 1 - warp_key >= window)
+                hide_pairs<kQueries, true>(p[0], ds[0], warp_key, query, window);
+            std::uint32_t rounded[1][kQueries / 16][4];
+            to_fragments<kQueries>(p[0], rounded[0]);
+            multiply_columns<kHeadDim, kQueries, kColumns, 1>(dv, rounded, douts, column);
+            to_fragments<kQueries>(ds[0], rounded[0]);
+            multiply_columns<kHeadDim, kQueries, kColumns, 1>(dk, rounded, queries, column);
+        }
+        if (!more) break;
+        head = next_head;
+        query = next_query;
+        stage ^= 1;
+    }
+
+    // With two warps to a slab each writes its own columns of the rows, which the other may still read.
+    if constexpr (Tiles::kHalves > 1) __syncthreads();
+    const std::int64_t at = row + warp_key;
+    const int valid = key_count - warp_row;
+    store_rows<kHeadDim, kColumns, kVector>(keys, warp_row, column, dk[0], work.scale, work.scale,
+                                            head_rows(gradients.dk, at, kv_head, head_dim), valid,
+                                            head_dim);
+    store_rows<kHeadDim, kColumns, kVector>(values, warp_row, column, dv[0], 1.0f, 1.0f,
+                                            head_rows(gradients.dv, at, kv_head, head_dim), valid,
+                                            head_dim);
+}
+
+// --- dq -----------------------------------------------------------------------------------------
+
+template <int kHeadDim>
+struct QueryTiles {
+    static constexpr int kWarps = 4;
+    static constexpr int kThreads = kWarps * kWarp;
+    static constexpr int kQueries = 64;
+    static constexpr int kKeys = kHeadDim <= 128 ? 64 : 16;
+    static constexpr int kPitch = TileLayout<kHeadDim>::kPitch;
+    static constexpr int kQueryBytes = kQueries * kPitch;
+    static constexpr int kKeyBytes = kKeys * kPitch;
+    static constexpr int kBytes = 2 * kQueryBytes + 4 * kKeyBytes;
+    static_assert(kBytes <= 99 * 1024);
+};
+
+template <int kHeadDim, bool kVector>
+__global__ void __launch_bounds__(QueryTiles<kHeadDim>::kThreads, 2)
+    attention_queries_kernel(const __grid_constant__ AttentionWork work,
+                             const __grid_constant__ AttentionGradients gradients) {
+    using Tiles = QueryTiles<kHeadDim>;
+    constexpr int kKeys = Tiles::kKeys;
+    constexpr int kQueries = Tiles::kQueries;
+    extern __shared__ __align__(128) unsigned char shared_memory[];
+
+    TilePlace place;
+    if (!find_tile(work.cu_q, static_cast<int>(work.segments), 1, kQueries,
+                   static_cast<int>(blockIdx.y), place))
+        return;
+    const int head = static_cast<int>(blockIdx.x);
+    const int kv_head = head / static_cast<int>(work.heads / work.kv_heads);
+    const int head_dim = static_cast<int>(work.head_dim);
+    const int row = work.cu_q[place.segment];
+    const int length = work.cu_q[place.segment + 1] - row;
+    const int first = (place.tiles - 1 - place.tile) * kQueries;  // the longest first
+    const int window = window_of(work);
+    const int key_end = min(length, first + kQueries);
+    const int key_begin = max(0, first - window + 1) / kKeys * kKeys;
+
+    const std::uint32_t queries = shared_address(shared_memory);
+    const std::uint32_t douts = queries + Tiles::kQueryBytes;
+    const std::uint32_t stages = douts + Tiles::kQueryBytes;
+    const HeadRows k = head_rows(work.k, row, kv_head, head_dim);
+    const HeadRows v = head_rows(work.v, row, kv_head, head_dim);
+    const auto load_keys = [&](int key, int stage) {
+        const std::uint32_t to = stages + static_cast<std::uint32_t>(stage * 2 * Tiles::kKeyBytes);
+        load_tile<kHeadDim, kKeys, Tiles::kThreads, kVector>(to, {k.data + key * k.pitch, k.pitch},
+                                                             length - key, head_dim);
+        load_tile<kHeadDim, kKeys, Tiles::kThreads, kVector>(
+            to + Tiles::kKeyBytes, {v.data + key * v.pitch, v.pitch}, length - key, head_dim);
+        copy_async_commit();
+    };
+    load_tile<kHeadDim, kQueries, Tiles::kThreads, kVector>(
+        queries, head_rows(work.q, row + first, head, head_dim), length - first, head_dim);
+    load_tile<kHeadDim, kQueries, Tiles::kThreads, kVector>(
+        douts, head_rows(gradients.dout, row + first, head, head_dim), length - first, head_dim);
+    load_keys(key_begin, 0);
+
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int warp_row = static_cast<int>(threadIdx.x) / kWarp * 16;
+    const int warp_query = first + warp_row;
+    const ScoreScale scale = score_scale(work);
+    float lse[2] = {}, delta[2] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int query = warp_query + lane / 4 + half * 8;
+        if (query >= length) continue;
+        const std::int64_t at = static_cast<std::int64_t>(row) + query;
+        lse[half] = work.lse[at * work.lse_pitch + head] * kLog2E;
+        delta[half] = gradients.delta[at * work.heads + head];
+    }
+    constexpr bool kHeld = kHeadDim <= 128;
+    HeldFragments<kHeld ? kHeadDim : 16> held_queries, held_douts;
+    float dq[1][kHeadDim / 8][4] = {};
+
+    int stage = 0;
+    for (int key = key_begin; key < key_end; key += kKeys, stage ^= 1) {
+        copy_async_wait<0>();
+        __syncthreads();
+        if (key + kKeys < key_end) load_keys(key + kKeys, stage ^ 1);
+        if constexpr (kHeld) {
+            if (key == key_begin) {
+                held_queries.load(queries, warp_row);
+                held_douts.load(douts, warp_row);
+            }
+        }
+        const int last = warp_query + 15;
+        if (key > last || warp_query - (key + kKeys - 1) >= window) continue;  // nothing seen
+        const std::uint32_t keys =
+            stages + static_cast<std::uint32_t>(stage * 2 * Tiles::kKeyBytes);
+        const std::uint32_t values = keys + Tiles::kKeyBytes;
+        float p[1][kKeys / 8][4] = {};
+        float ds[1][kKeys / 8][4] = {};
+        if constexpr (kHeld) {
+            multiply_rows<kHeadDim, kKeys, 1>(p, held_queries, keys);
+            multiply_rows<kHeadDim, kKeys, 1>(ds, held_douts, values);
+        } else {
+            multiply_rows<kHeadDim, kKeys, 1>(p, TileFragments<kHeadDim>(queries, warp_row), keys);
+            multiply_rows<kHeadDim, kKeys, 1>(ds, TileFragments<kHeadDim>(douts, warp_row), values);
+        }
+        score_gradients<kKeys>(
+            p[0], ds[0], scale, [&](int, int i) { return lse[i / 2]; },
+            [&](int, int i) { return delta[i / 2]; });
+        if (key + kKeys - 1 > warp_query || last - key >= window)
+            hide_pairs<kKeys, false>(p[0], ds[0], warp_query, key, window);
+        std::uint32_t rounded[1][kKeys / 16][4];
+        to_fragments<kKeys>(ds[0], rounded[0]);
+        multiply_columns<kHeadDim, kKeys, kHeadDim, 1>(dq, rounded, keys, 0);
+    }
+    store_rows<kHeadDim, kHeadDim, kVector>(
+        queries, warp_row, 0, dq[0], work.scale, work.scale,
+        head_rows(gradients.dq, static_cast<std::int64_t>(row) + warp_query, head, head_dim),
+        length - warp_query, head_dim);
+}
+
+template <int kHeadDim, bool kVector>
+void launch_attention_backward(StreamHandle stream, const AttentionWork& work,
+                               const AttentionGradients& gradients) {
+    using Keys = KeyTiles<kHeadDim>;
+    using Queries = QueryTiles<kHeadDim>;
+    allow_shared(attention_keys_kernel<kHeadDim, kVector>, Keys::kBytes);
+    allow_shared(attention_queries_kernel<kHeadDim, kVector>, Queries::kBytes);
+    const dim3 keys(static_cast<unsigned>(work.kv_heads),
+                    static_cast<unsigned>(work.q_tokens / Keys::kKeys + work.segments));
+    attention_keys_kernel<kHeadDim, kVector>
+        <<<keys, Keys::kThreads, Keys::kBytes, stream>>>(work, gradients);
+    check_launch("attention_backward (dk, dv)");
+    const dim3 queries(static_cast<unsigned>(work.heads),
+                       static_cast<unsigned>(work.q_tokens / Queries::kQueries + work.segments));
+    attention_queries_kernel<kHeadDim, kVector>
+        <<<queries, Queries::kThreads, Queries::kBytes, stream>>>(work, gradients);
+    check_launch("attention_backward (dq)");
+}
+
+}  // namespace garam::cuda

@@ -1,0 +1,14 @@
+#include "garam/kernels/cuda/attention_backward.cuh"
+#include "garam/kernels/cuda/attention_forward.cuh"
+#include "garam/kernels/cuda/attention_head_dim.h"
+
+namespace garam::cuda {
+
+template void launch_attention_forward<256, true>(StreamHandle, const AttentionWork&);
+template void launch_attention_backward<256, true>(StreamHandle, const AttentionWork&,
+                                                   const AttentionGradients&);
+template void launch_attention_forward<256, false>(StreamHandle, const AttentionWork&);
+template void launch_attention_backward<256, false>(StreamHandle, const AttentionWork&,
+                                                    const AttentionGradients&);
+
+}  // namespace garam::cuda
