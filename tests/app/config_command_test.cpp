@@ -129,9 +129,6 @@ TEST(ConfigCommand, RefusesUnknownAndForeignKeysByName) {
                  "bad.yaml:4: unknown key train.learning_rte: did you mean train.learning_rate?");
     expect_error(run_garam({"config", "train.fp16=true"}),
                  "command line: train.fp16 is not supported: use train.bf16 (auto, true or false)");
-    expect_error(run_garam({"config", "device=cuda"}),
-                 "command line: device: cuda is not supported: this build computes on the CPU; use "
-                 "device=cpu");
     expect_error(run_garam({"config", "lora.lora_dropout=1.5"}),
                  "command line: lora.lora_dropout: 1.5 is out of range, it must be in [0, 1)");
     expect_error(run_garam({"config", "+lora.r=4"}),

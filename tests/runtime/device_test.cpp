@@ -46,5 +46,29 @@ TEST(DeviceDeathTest, DryMemoryMustNotBeTouched) {
     EXPECT_DEATH(*static_cast<volatile char*>(tensor.tensor.raw()) = 1, "");
 }
 
+std::string refusal_of_device(const std::string& name) {
+    try {
+        profile_of_device(name);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "none";
+}
+
+TEST(ProfileOfDevice, NamesAndRefusals) {
+    EXPECT_EQ(profile_of_device("cpu").kind, DeviceKind::cpu);
+    EXPECT_EQ(profile_of_device("auto").is_cuda(), !detect_cuda_cards().cards.empty());
+    for (const char* name : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "CUDA"})
+        EXPECT_NE(refusal_of_device(name).find("is not one of auto, cpu, cuda, cuda:N"),
+                  std::string::npos)
+            << name;
+    // One line that offers what works.
+    for (const char* name : {"cuda", "cuda:99"}) {
+        const std::string refusal = refusal_of_device(name);
+        if (std::string(name) == "cuda" && refusal == "none") continue;
+        EXPECT_NE(refusal.find("device=cpu runs on the processor"), std::string::npos) << refusal;
+    }
+}
+
 }  // namespace
 }  // namespace garam

@@ -24,7 +24,6 @@ constexpr const char* kBySteps =
 constexpr ForeignKey kForeignKeys[] = {
     // Precision and quantisation.
     {"fp16", "use train.bf16 (auto, true or false)"},
-    {"tf32", "use train.bf16 (auto, true or false)"},
     {"half_precision_backend", "use train.bf16 (auto, true or false)"},
     {"bf16_full_eval", "evaluation computes as training does (train.bf16); remove it"},
     {"fp16_full_eval", "evaluation computes as training does (train.bf16); remove it"},

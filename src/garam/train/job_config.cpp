@@ -128,9 +128,9 @@ ConfigTable describe(JobConfig& config) {
     table.add("adapter", &config.adapter,
               "Folder of a PEFT adapter to go on with; its own r, lora_alpha, use_rslora and "
               "target_modules then count.");
-    table.add_choice("device", config.device, {"auto", "cpu"}, "Where to compute.").refused = {
-        {"cuda", "this build computes on the CPU; use device=cpu"},
-        {"gpu", "this build computes on the CPU; use device=cpu"}};
+    table.add("device", &config.device,
+              "Where to compute: auto (the first usable card, else the processor), cpu, cuda, or "
+              "cuda:N for one of several cards.");
     table.add("threads", &config.threads,
               "Threads to compute with; 0: all processors that this process may use.",
               between(0, 4096));

@@ -16,7 +16,7 @@ namespace garam {
 struct JobConfig {
     std::string model;            // folder of a Hugging Face model, or a GGUF file
     std::string adapter;          // folder of an adapter to go on with; empty: a new one
-    std::string device = "auto";  // auto, cpu
+    std::string device = "auto";  // auto, cpu, cuda, cuda:N
     int threads = 0;              // 0: all processors
     DataConfig data;
     // PEFT leaves target_modules to a table by model type, which has q_proj and v_proj for the

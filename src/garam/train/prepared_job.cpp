@@ -239,8 +239,12 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
     if (config.threads > processors)
         job->notes.push_back("threads: " + std::to_string(config.threads) + " asked for, " +
                              std::to_string(processors) + " used: all that this process may use");
-    job->profile = detect_cpu_profile();
     const TrainConfig& train = job->config.train;
+    job->profile = profile_of_device(config.device);
+    if (train.tf32 && !job->profile.is_cuda())
+        throw Error("train.tf32 is for cards; this run computes on the processor (device=" +
+                    config.device + ")");
+    job->profile.tf32 = train.tf32;
     read_data(*job);
     warn_of_long_samples(*job);
     choose_adapter(*job);

@@ -20,6 +20,8 @@ struct TrainConfig {
     std::int64_t seed = 42;
     std::optional<bool> bf16;  // unset: where the processor is fast at it
 
+    bool tf32 = false;         // fp32 products of a card on its tensor cores
+
     std::int64_t max_length = 1024;              // tokens
     std::string truncation_mode = "keep_start";  // keep_start, keep_end
     bool packing = false;
