@@ -20,13 +20,8 @@ inline const std::vector<EmbeddingCase>& embedding_cases() {
         // Pieces of 32 tokens: runs of equal ids cross them.
         {DType::f32, 200, 3, 1000, 0, {0, 800800, 800000}, {200000, 1600800, 800000}},
         {DType::bf16, 33, 100, 48, 1, {0, 3300, 3168}, {1584, 9636, 6336}},
-        {DType::bf16,
-         70,
-         5,
-         1048,
-         8,
-         {0, 147000, 146720},
-         {73360, 440440, 293440}},  // wide accesses
+        // Wide accesses.
+        {DType::bf16, 70, 5, 1048, 8, {0, 147000, 146720}, {73360, 440440, 293440}},
         {DType::f32, 0, 4, 8, 0, {0, 0, 0}, {0, 0, 0}},
     };
     return kCases;
