@@ -1,0 +1,330 @@
+// Times training steps, their ops and decoding of a model of a named shape with random weights, beside
+// the roofs of the same device measured in the same process. `step_bench --help` lists the options.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <numeric>
+
+#include "garam/core/philox.h"
+#include "garam/ops/elementwise.h"
+#include "garam/ops/matmul.h"
+#include "garam/runtime/transfer.h"
+#include "garam/train/memory_choice.h"
+#include "random_model.h"
+
+namespace garam::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+    std::string shape = "tiny", device = "auto", recompute = "none", folder;
+    std::int64_t batch = 16, length = 512, accumulation = 1, merge = 1, rank = 16;
+    std::int64_t steps = 8, warmup = 4, decode = 0;
+    double dropout = 0.05;
+    bool ops = false, phases = false, no_roofs = false;
+};
+
+struct Spread {
+    double median = 0, least = 0, most = 0;
+};
+Spread spread_of(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return {values[values.size() / 2], values.front(), values.back()};
+}
+
+struct Roofs {
+    double flops = 0;  // a second, bf16 product of 8192^3
+    double bytes = 0;  // a second, device copy, read plus written
+};
+
+double seconds_of(Stream& stream, const std::function<void()>& work) {
+    const auto begin_event = stream.device().make_event();
+    const auto end_event = stream.device().make_event();
+    const Clock::time_point begin = Clock::now();
+    if (begin_event) begin_event->record(stream.queue());
+    work();
+    if (end_event) {
+        end_event->record(stream.queue());
+        return end_event->seconds_since(*begin_event);
+    }
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+void fill_random(Stream& stream, const Tensor& tensor) {
+    std::vector<bfloat16> values(static_cast<std::size_t>(tensor.elements()));
+    Random random(3);
+    for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = bfloat16(static_cast<float>(random.uniform(-1, 1)));
+    copy_to_device(stream, values.data(), tensor);
+    stream.synchronize();
+}
+
+Roofs measure_roofs(Device& device) {
+    const bool card = device.profile().is_cuda();
+    const std::int64_t n = card ? 8192 : 1024;
+    const std::int64_t copied = card ? std::int64_t{2} << 30 : 32 << 20;  // elements
+    Arena arena(device, std::max(3 * n * n * 2 + (64 << 20), 2 * copied * 2) + (512 << 20));
+    Meter meter;
+    Stream stream(device, arena, meter);
+    const auto best_of = [&](const std::function<void()>& work) {
+        for (int i = 0; i < 3; ++i)
+            work();
+        std::vector<double> times;
+        for (int i = 0; i < 12; ++i)
+            times.push_back(seconds_of(stream, work));
+        return spread_of(times).median;
+    };
+    Roofs roofs;
+    {
+        const ScratchScope scope(arena);
+        const Tensor a = arena.scratch(DType::bf16, {n, n});
+        const Tensor b = arena.scratch(DType::bf16, {n, n});
+        const Tensor c = arena.scratch(DType::bf16, {n, n});
+        fill_random(stream, a);
+        fill_random(stream, b);
+        const double seconds = best_of([&] { matmul(stream, a, b, c, {.transpose_b = true}); });
+        roofs.flops = 2.0 * static_cast<double>(n * n * n) / seconds;
+    }
+    const ScratchScope scope(arena);
+    const Tensor from = arena.scratch(DType::bf16, {copied / 1024, 1024});
+    const Tensor to = arena.scratch(DType::bf16, {copied / 1024, 1024});
+    fill(stream, 1, from);
+    const double seconds = best_of([&] { cast(stream, from, to); });
+    roofs.bytes = 4.0 * static_cast<double>(copied) / seconds;
+    std::printf("roofs (measured here): %.0f TFLOP/s bf16 product %ld^3, %.0f GB/s copy\n",
+                roofs.flops * 1e-12, static_cast<long>(n), roofs.bytes * 1e-9);
+    return roofs;
+}
+
+std::vector<TokenBatch> random_step(const Options& options, std::int64_t vocab,
+                                    std::uint64_t seed) {
+    Random random(seed);
+    std::vector<TokenBatch> batches;
+    std::int64_t sample = 0;
+    for (std::int64_t m = 0; m < options.accumulation; ++m) {
+        TokenBatch batch;
+        for (std::int64_t s = 0; s < options.batch; ++s) {
+            std::vector<std::int32_t> ids(static_cast<std::size_t>(options.length));
+            for (std::int32_t& id : ids)
+                id = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(vocab)));
+            batch.append(ids, ids, sample++);
+        }
+        batches.push_back(std::move(batch));
+    }
+    return merge_micro_batches(std::move(batches), options.merge);
+}
+
+// Arithmetic that serves the result: a frozen weight takes 2 flops forward and 2 for its input's
+// gradient, an adapter's weight 2 more, attention what its allowed pairs take; nothing recomputed.
+double useful_flops(const ModelShape& s, const Options& o, std::int64_t adapter_weights) {
+    const auto tokens = static_cast<double>(o.batch * o.length * o.accumulation);
+    const auto targets = static_cast<double>(o.batch * (o.length - 1) * o.accumulation);
+    const auto length = static_cast<double>(o.length);
+    const double pairs = tokens * (length + 1) / 2;
+    return 4 * static_cast<double>(s.linear_weights()) * tokens +
+           4 * static_cast<double>(s.head_weights()) * targets +
+           6 * static_cast<double>(adapter_weights) * tokens +
+           12 * pairs * static_cast<double>(s.heads * s.head_dim * s.layers);
+}
+
+Recompute recompute_of(const std::string& name) {
+    for (const Recompute r : {Recompute::nothing, Recompute::norms_and_activation,
+                              Recompute::gate_up, Recompute::block})
+        if (name == name_of(r)) return r;
+    throw Error("--recompute: none, norms+activation, gate_up or block");
+}
+
+void print_ops(TrainingEngine& engine, const std::vector<TokenBatch>& step, const Roofs& roofs,
+               double recorded, bool phases) {
+    engine.micro_steps().record_work(false);
+    engine.step(step, 100, 1e-4);
+    engine.meter().clear();
+    engine.meter().time_device(true);
+    constexpr int kSteps = 2;
+    for (int i = 0; i < kSteps; ++i)
+        engine.step(step, 101 + i, 1e-4);
+    engine.meter().settle();
+    engine.meter().time_device(false);
+    engine.micro_steps().record_work(true);
+
+    std::map<std::string, Meter::Entry> rows;
+    Meter::Entry all;
+    for (const auto& [key, entry] : engine.meter().table()) {
+        Meter::Entry& row = rows[phases ? key.first + " " + key.second : key.second];
+        for (Meter::Entry* sum : {&row, &all}) {
+            sum->cost += entry.cost;
+            sum->seconds += entry.seconds;
+            sum->calls += entry.calls;
+        }
+    }
+    const auto floor_of = [&](const Cost& c) {
+        return std::max(c.flops / roofs.flops, (c.bytes_read + c.bytes_written) / roofs.bytes);
+    };
+    std::vector<std::pair<std::string, Meter::Entry>> sorted(rows.begin(), rows.end());
+    std::sort(sorted.begin(), sorted.end(),
+              [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+    std::printf("%-34s %7s %9s %9s %6s\n", "op (one step, not recorded)", "calls", "ms", "floor ms",
+                "x");
+    for (const auto& [name, entry] : sorted) {
+        const double ms = entry.seconds / kSteps * 1e3;
+        const double floor = floor_of(entry.cost) / kSteps * 1e3;
+        std::printf("%-34s %7ld %9.3f %9.3f %6.2f\n", name.c_str(),
+                    static_cast<long>(entry.calls / kSteps), ms, floor, ms / floor);
+    }
+    std::printf("%-34s %7ld %9.3f; the step recorded: %.3f ms\n", "all ops",
+                static_cast<long>(all.calls / kSteps), all.seconds / kSteps * 1e3, recorded * 1e3);
+}
+
+void bench_steps(const Options& o, Device& device, const ModelFiles& files, const Roofs& roofs) {
+    const ModelShape& shape = model_shape(o.shape);
+    EngineOptions engine_options;
+    engine_options.recompute = recompute_of(o.recompute);
+    Decoder::Options& model = engine_options.model;
+    model.compute = device.profile().fast_bf16 ? DType::bf16 : DType::f32;
+    model.trained = Decoder::Trained::adapter;
+    model.max_positions = o.length;
+    model.lora.emplace();
+    model.lora->r = o.rank;
+    model.lora->lora_alpha = static_cast<double>(2 * o.rank);
+    model.lora->lora_dropout = o.dropout;
+    model.lora->target_modules = {"all-linear"};
+
+    const BatchBounds bounds = merged_bounds(
+        {o.batch * o.length, o.length, o.batch * (o.length - 1), o.batch}, o.merge);
+    const MemoryPlan plan =
+        plan_memory(device.profile(), files, engine_options, bounds, o.accumulation / o.merge, {});
+    const Clock::time_point loading = Clock::now();
+    TrainingEngine engine(device, files, engine_options, plan.arena_bytes);
+    std::printf("%s, %ld x %ld x %ld%s, recompute %s, r=%ld, dropout %.2f: planned %.2f GiB, "
+                "loaded in %.1f s\n",
+                o.shape.c_str(), static_cast<long>(o.batch), static_cast<long>(o.accumulation),
+                static_cast<long>(o.length), o.merge > 1 ? " merged" : "", o.recompute.c_str(),
+                static_cast<long>(o.rank), o.dropout,
+                static_cast<double>(plan.total_bytes) / (1 << 30),
+                std::chrono::duration<double>(Clock::now() - loading).count());
+
+    std::vector<double> host, card;
+    double loss = 0;
+    std::vector<TokenBatch> step;
+    for (std::int64_t i = 0; i < o.warmup + o.steps; ++i) {
+        step = random_step(o, shape.vocab, static_cast<std::uint64_t>(i));
+        const Clock::time_point begin = Clock::now();
+        double device_seconds = 0;
+        TrainingEngine::StepResult result;
+        device_seconds =
+            seconds_of(engine.stream(), [&] { result = engine.step(step, i, 1e-4); });
+        engine.stream().synchronize();
+        const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+        loss = result.loss();
+        if (i < o.warmup) continue;
+        host.push_back(seconds);
+        card.push_back(device_seconds);
+    }
+    const Spread s = spread_of(host);
+    const Spread d = spread_of(card);
+    const auto tokens = static_cast<double>(o.batch * o.length * o.accumulation);
+    const double flops = useful_flops(shape, o, plan.trainable_elements);
+    std::printf("step %.4f s (%.4f-%.4f of %zu), device %.4f, wall/device %.3f, %.0f tok/s, %.0f "
+                "useful TFLOP/s = %.1f %% of the roof, loss %.3f, garam peak %.2f GiB\n",
+                s.median, s.least, s.most, host.size(), d.median, s.median / d.median,
+                tokens / s.median, flops / s.median * 1e-12, 100 * flops / s.median / roofs.flops,
+                loss, static_cast<double>(device.memory().peak) / (1 << 30));
+    std::fflush(stdout);
+    if (device.profile().is_cuda() &&
+        std::system("nvidia-smi --query-gpu=name,driver_version,memory.used,clocks.sm,"
+                    "clocks_throttle_reasons.active --format=csv,noheader") != 0)
+        std::printf("nvidia-smi did not answer\n");
+    if (o.ops) print_ops(engine, step, roofs, d.median, o.phases);
+}
+
+void bench_decode(const Options& o, Device& device, const ModelFiles& files, const Roofs& roofs,
+                  bool adapter) {
+    const ModelShape& shape = model_shape(o.shape);
+    Decoder::Options options;
+    options.compute = device.profile().fast_bf16 ? DType::bf16 : DType::f32;
+    options.max_positions = 4096;
+    if (adapter) {
+        options.lora.emplace();
+        options.lora->r = o.rank;
+        options.lora->lora_alpha = 32;
+        options.lora->target_modules = {"all-linear"};
+    }
+    Decoder model(device, files, options);
+    Arena arena(device, std::int64_t{1} << 30);
+    Meter meter;
+    Stream stream(device, arena, meter);
+    KvCache cache = model.make_cache(1024);
+    std::vector<float> logits;
+    std::vector<std::int32_t> prompt(64);
+    std::iota(prompt.begin(), prompt.end(), 5);
+    model.decode(stream, cache, prompt, logits);
+    std::vector<double> times;
+    for (std::int64_t i = 0; i < o.decode; ++i) {
+        const auto next = static_cast<std::int32_t>(
+            std::max_element(logits.begin(), logits.end()) - logits.begin());
+        const Clock::time_point begin = Clock::now();
+        model.decode(stream, cache, std::span(&next, 1), logits);
+        if (i >= 8)
+            times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    }
+    const double bytes = 2.0 * static_cast<double>(shape.linear_weights() + shape.head_weights());
+    const Spread s = spread_of(times);
+    const double floor = bytes / roofs.bytes;
+    std::printf("decode %s, %s: %.3f ms a token (%.3f-%.3f), weights at %.3f ms: %.1f %%\n",
+                o.shape.c_str(), adapter ? "unmerged adapter" : "no adapter", s.median * 1e3,
+                s.least * 1e3, s.most * 1e3, floor * 1e3, 100 * floor / s.median);
+}
+
+int run(int argc, char** argv) {
+    Options o;
+    CLI::App app{"Times training steps and decoding of a model with random weights"};
+    app.add_option("--shape", o.shape, "exaone-2.4b, llama-8b, smollm2-135m, tiny");
+    app.add_option("--device", o.device, "auto, cpu, cuda, cuda:N");
+    app.add_option("--batch", o.batch, "samples of a micro-batch");
+    app.add_option("--length", o.length, "tokens of a sample");
+    app.add_option("--accumulation", o.accumulation, "micro-batches of a step");
+    app.add_option("--merge", o.merge, "micro-batches run as one");
+    app.add_option("--recompute", o.recompute, "none, norms+activation, gate_up, block");
+    app.add_option("--rank", o.rank, "LoRA's r, on all linears");
+    app.add_option("--dropout", o.dropout, "lora_dropout");
+    app.add_option("--steps", o.steps, "timed");
+    app.add_option("--warmup", o.warmup, "before");
+    app.add_option("--decode", o.decode, "time this many generated tokens instead of steps");
+    app.add_option("--folder", o.folder, "where the model is written; reused");
+    app.add_flag("--ops", o.ops, "also the step op by op");
+    app.add_flag("--phases", o.phases, "with --ops: by phase too");
+    CLI11_PARSE(app, argc, argv);
+    const ModelShape& shape = model_shape(o.shape);
+    const std::filesystem::path folder =
+        o.folder.empty() ? std::filesystem::temp_directory_path() / ("garam-bench-" + shape.name)
+                         : std::filesystem::path(o.folder) / shape.name;
+    make_random_model(shape, folder);
+    const ModelFiles files = ModelFiles::open(folder);
+    const DeviceProfile profile = profile_of_device(o.device);
+    std::printf("%s\n", profile.name.c_str());
+    const auto roof_device = make_device(profile);
+    const Roofs roofs = measure_roofs(*roof_device);
+    const auto device = make_device(profile);  // whose ledger begins at nothing
+    if (o.decode > 0) {
+        for (const bool adapter : {false, true})
+            bench_decode(o, *device, files, roofs, adapter);
+    } else {
+        bench_steps(o, *device, files, roofs);
+    }
+    return 0;
+}
+
+}  // namespace
+}  // namespace garam::bench
+
+int main(int argc, char** argv) {
+    try {
+        return garam::bench::run(argc, argv);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "step_bench: %s\n", error.what());
+        return 2;
+    }
+}
