@@ -294,6 +294,7 @@ int run(int argc, char** argv) {
     app.add_option("--warmup", o.warmup, "before");
     app.add_option("--decode", o.decode, "time this many generated tokens instead of steps");
     app.add_option("--folder", o.folder, "where the model is written; reused");
+    app.add_flag("--no-roofs", o.no_roofs, "do not measure them (shares mean nothing then)");
     app.add_flag("--ops", o.ops, "also the step op by op");
     app.add_flag("--phases", o.phases, "with --ops: by phase too");
     CLI11_PARSE(app, argc, argv);
@@ -306,7 +307,7 @@ int run(int argc, char** argv) {
     const DeviceProfile profile = profile_of_device(o.device);
     std::printf("%s\n", profile.name.c_str());
     const auto roof_device = make_device(profile);
-    const Roofs roofs = measure_roofs(*roof_device);
+    const Roofs roofs = o.no_roofs ? Roofs{1e12, 1e12} : measure_roofs(*roof_device);
     const auto device = make_device(profile);  // whose ledger begins at nothing
     if (o.decode > 0) {
         for (const bool adapter : {false, true})

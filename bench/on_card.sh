@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Runs on a machine with a card what `./dev card` collected in .card: parity of the kernels, the sanitizer,
+# benchmarks, and the peers beside them. From the root of the checkout:
+#
+#   bench/on_card.sh [--seconds N] PART…      logs of each part in ${OUT:-/tmp}
+#
+#   parity       every test that has a card in its name
+#   parity_ptx   the same from compute_80's PTX, within 99 KB of shared memory
+#   sanitizer    memcheck, racecheck, initcheck and synccheck over op cases and a training step
+#   bench        the steps of the 2.4B shape;  bench8b, small, decode: other shapes
+#   ops          the 2.4B step op by op
+#   peers        Transformers + PEFT on the same shapes, bf16
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+readonly CARD=$PWD/.card OUT=${OUT:-/tmp}
+SECONDS_LEFT=570
+[ "${1:-}" != --seconds ] || { SECONDS_LEFT=$2; shift 2; }
+mkdir -p "$OUT"
+[ ! -f "$CARD/data.tar.xz" ] || [ -d "$CARD/data" ] || { mkdir "$CARD/data" && tar -C "$CARD/data" -xJf "$CARD/data.tar.xz"; }
+export GARAM_TEST_DATA=$CARD/data
+
+# cuBLASLt comes with the toolkit or with PyTorch.
+find_cublas() {
+    local folder
+    ldconfig -p | grep -q 'libcublasLt.so.13' && return 0
+    folder=$(find /usr/local/cuda*/ /usr/lib /opt /usr/local/lib -name 'libcublasLt.so.13*' -printf '%h\n' 2>/dev/null | head -n 1)
+    [ -z "$folder" ] || export LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+}
+find_cublas
+export LD_LIBRARY_PATH=$CARD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+
+SUMMARY=$OUT/summary.txt
+: >"$SUMMARY"
+note() { printf '%s\n' "$*" | tee -a "$SUMMARY"; }
+
+# limited SECONDS LOG COMMAND…: within what is left of the whole.
+limited() {
+    local limit=$1 log=$2 left=$((SECONDS_LEFT - SECONDS))
+    shift 2
+    [ "$limit" -le "$left" ] || limit=$left
+    [ "$limit" -ge 5 ] || { note "no time left for: $*"; return 1; }
+    timeout -k 5 "$limit" "$@" >>"$log" 2>&1
+}
+
+# tests NAME FILTER LIMIT [COMMAND…]: a gtest binary.
+tests() {
+    local name=$1 filter=$2 limit=$3 log=$OUT/$1.log status=0
+    shift 3
+    [ -x "$CARD/bin/$name" ] || return 0
+    : >"$log"
+    limited "$limit" "$log" "$@" "$CARD/bin/$name" --gtest_filter="$filter" --gtest_brief=0 || status=$?
+    note "$(printf '%-14s %s: %s passed, %s failed, %s skipped, status %s' "$name" "${*##*/}" \
+        "$(grep -c '^\[       OK' "$log")" "$(grep -c '^\[  FAILED.*ms)' "$log")" \
+        "$(grep -c '^\[  SKIPPED.*ms)' "$log")" "$status")"
+    grep '^\[  FAILED.*ms)' "$log" | sed 's/^/    /' | head -n 60 | tee -a "$SUMMARY"
+    [ $status -eq 0 ] || grep -A12 -m 6 'Failure' "$log" | cut -c1-300 | head -n 90
+}
+
+bench() { # LABEL ARGUMENT…
+    local label=$1 log=$OUT/$1.log
+    shift
+    : >"$log"
+    limited 150 "$log" "$CARD/bin/step_bench" --folder /dev/shm "$@" || note "$label: ended with $?"
+    sed "s/^/$label: /" "$log" | tee -a "$SUMMARY"
+}
+
+part_parity() {
+    local room
+    for room in ops nn models serve train; do tests "${room}_tests" '*uda*' 150; done
+}
+part_parity_ptx() {
+    export CUDA_FORCE_PTX_JIT=1
+    tests ops_tests '*cuda_99k*' 150
+    tests models_tests '*uda*' 100
+    unset CUDA_FORCE_PTX_JIT
+}
+part_sanitizer() {
+    local tool
+    for tool in memcheck racecheck synccheck initcheck; do
+        local log=$OUT/sanitizer-$tool.log
+        : >"$log"
+        limited 70 "$log" compute-sanitizer --tool $tool --error-exitcode 9 "$CARD/bin/step_bench" --shape tiny \
+            --device cuda --batch 2 --length 100 --steps 2 --warmup 2 --no-roofs
+        note "sanitizer $tool, training steps: status $?, $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -n 1)"
+        limited 70 "$log" compute-sanitizer --tool $tool --error-exitcode 9 "$CARD/bin/ops_tests" \
+            --gtest_filter="${SANITIZER_FILTER:-*/cuda}"
+        note "sanitizer $tool, op cases: status $?, $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -n 1)"
+    done
+}
+readonly EXAONE=(--shape exaone-2.4b)
+part_bench() {
+    bench 2x8x512-block "${EXAONE[@]}" --batch 2 --accumulation 8 --length 512 --recompute block
+    bench 2x8x512-merged "${EXAONE[@]}" --batch 2 --accumulation 8 --length 512 --merge 8
+    bench 16x512 "${EXAONE[@]}" --batch 16 --length 512
+    bench 4x2048 "${EXAONE[@]}" --batch 4 --length 2048
+}
+part_ops() { bench ops-16x512 "${EXAONE[@]}" --batch 16 --length 512 --steps 3 --ops; }
+part_ops_small() { bench ops-2x512 "${EXAONE[@]}" --batch 2 --length 512 --steps 3 --ops; }
+part_bench8b() { bench 8b-2x4x2048 --shape llama-8b --batch 2 --accumulation 4 --length 2048 --steps 4 --warmup 3; }
+part_small() { bench smollm2-1x512 --shape smollm2-135m --batch 1 --length 512 --steps 20; }
+part_decode() { bench decode "${EXAONE[@]}" --decode 128; }
+part_peers() {
+    cp "$CARD/peers/"* "$OUT/" 2>/dev/null
+    (cd "$CARD/peers" && OUT=$OUT BUDGET=$((SECONDS_LEFT - SECONDS)) bash run.sh ceilings ${PEERS:-bf16}) | tee -a "$SUMMARY"
+}
+
+note "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader)"
+for part in "$@"; do
+    declare -F "part_$part" >/dev/null || { note "there is no part $part"; continue; }
+    begin=$SECONDS
+    "part_$part"
+    note "== $part took $((SECONDS - begin)) s"
+done
+echo
+cat "$SUMMARY"
