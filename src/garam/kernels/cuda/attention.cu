@@ -5,6 +5,7 @@
 #include "garam/kernels/cuda/attention_delta.cuh"
 #include "garam/kernels/cuda/attention_f32.cuh"
 #include "garam/kernels/cuda/attention_head_dim.h"
+#include "garam/kernels/cuda/attention_join.cuh"
 
 namespace garam::cuda {
 namespace {
@@ -62,14 +63,22 @@ void backward(StreamHandle stream, const AttentionWork& work, const AttentionGra
     });
 }
 
+void decode(StreamHandle stream, const AttentionWork& work, const AttentionSplits& splits) {
+    if (work.q_tokens == 0) return;
+    if (work.dtype == DType::f32) {
+        launch_plain_chunks(stream, work, splits);
+        return launch_attention_join<float>(stream, work, splits);
+    }
+    for_head_dim(work.head_dim, are_vectors(work), [&](auto instance) {
+        launch_attention_chunks<instance.head_dim, instance.vector>(stream, work, splits);
+    });
+    launch_attention_join<Bf16>(stream, work, splits);
+}
+
 }  // namespace
 
 const AttentionKernels& attention_kernels() {
-    static const AttentionKernels kKernels{
-        forward, backward,
-        [](StreamHandle stream, const AttentionWork& work, const AttentionSplits& /*splits*/) {
-            forward(stream, work);
-        }};
+    static const AttentionKernels kKernels{forward, backward, decode};
     return kKernels;
 }
 

@@ -1,4 +1,5 @@
 #include "garam/kernels/cuda/attention_backward.cuh"
+#include "garam/kernels/cuda/attention_decode.cuh"
 #include "garam/kernels/cuda/attention_forward.cuh"
 #include "garam/kernels/cuda/attention_head_dim.h"
 
@@ -7,8 +8,12 @@ namespace garam::cuda {
 template void launch_attention_forward<64, true>(StreamHandle, const AttentionWork&);
 template void launch_attention_backward<64, true>(StreamHandle, const AttentionWork&,
                                                   const AttentionGradients&);
+template void launch_attention_chunks<64, true>(StreamHandle, const AttentionWork&,
+                                                const AttentionSplits&);
 template void launch_attention_forward<64, false>(StreamHandle, const AttentionWork&);
 template void launch_attention_backward<64, false>(StreamHandle, const AttentionWork&,
                                                    const AttentionGradients&);
+template void launch_attention_chunks<64, false>(StreamHandle, const AttentionWork&,
+                                                 const AttentionSplits&);
 
 }  // namespace garam::cuda

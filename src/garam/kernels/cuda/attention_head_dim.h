@@ -13,5 +13,8 @@ void launch_attention_forward(StreamHandle stream, const AttentionWork& work);
 template <int kHeadDim, bool kVector>
 void launch_attention_backward(StreamHandle stream, const AttentionWork& work,
                                const AttentionGradients& gradients);
+template <int kHeadDim, bool kVector>
+void launch_attention_chunks(StreamHandle stream, const AttentionWork& work,
+                             const AttentionSplits& splits);
 
 }  // namespace garam::cuda
