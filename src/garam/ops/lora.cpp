@@ -60,15 +60,17 @@ double mask_bytes(const LoraGroup& group, const LoraMask& mask) {
     return is_masked(group, mask) ? bytes_of({&mask.positions, &mask.samples}) : 0.0;
 }
 
+// Rows of whole vectors of 16 bytes.
+bool in_vectors(const Tensor& rows) {
+    constexpr std::int64_t kVector = 16;
+    const auto size = static_cast<std::int64_t>(size_of(rows.dtype()));
+    return reinterpret_cast<std::uintptr_t>(rows.raw()) % kVector == 0 &&
+           rows.pitch() * size % kVector == 0;
+}
+
 // Whether the kernels of kernels/cuda/lora.h take it. Depends on shapes, pitches and alignments, which a
 // dry run has too.
 bool fuses(const LoraGroup& group, const Tensor& x, const Tensor& h) {
-    const auto in_vectors = [](const Tensor& rows) {
-        constexpr std::int64_t kVector = 16;
-        const auto size = static_cast<std::int64_t>(size_of(rows.dtype()));
-        return reinterpret_cast<std::uintptr_t>(rows.raw()) % kVector == 0 &&
-               rows.pitch() * size % kVector == 0;
-    };
     bool gradients_fit = true;
     for (const LoraPart& part : group.parts)
         gradients_fit = gradients_fit && (!part.A_gradient || in_vectors(part.A_gradient));
@@ -159,6 +161,52 @@ void input_backward_by_parts(Stream& stream, const LoraGroup& group, const LoraM
     }
 }
 
+void up_backward_by_parts(Stream& stream, const LoraGroup& group, const Tensor& dy, const Tensor& u,
+                          const Tensor& dh) {
+    matmul(stream, dy, group.B, dh);
+    for (std::int64_t i = 0; i < parts_of(group); ++i) {
+        const LoraPart& part = group.parts[static_cast<std::size_t>(i)];
+        if (!part.B_gradient) continue;
+        matmul(stream, dy.slice_columns(part.begin, part.end), columns_of_part(group, u, i),
+               part.B_gradient, {.transpose_a = true, .alpha = group.scaling, .accumulate = true});
+    }
+}
+
+// As fuses(), for dy. Where nothing is trained, dh is a product like any other.
+bool up_fuses(const LoraGroup& group, const Tensor& dy, const Tensor& u, const Tensor& dh) {
+    bool fit = dy.dtype() == DType::bf16 && cuda::lora_up_fuses(parts_of(group), group.rank) &&
+               in_vectors(dy) && in_vectors(u) && in_vectors(dh);
+    bool trains = false;
+    for (const LoraPart& part : group.parts) {
+        trains = trains || part.B_gradient;
+        fit = fit && part.begin % 8 == 0 && part.end % 8 == 0 &&
+              (!part.B_gradient || in_vectors(part.B_gradient));
+    }
+    return fit && trains;
+}
+
+cuda::LoraUpArguments up_arguments_of(const Stream& stream, const LoraGroup& group,
+                                      const Tensor& dy, const Tensor& u, const Tensor& dh) {
+    cuda::LoraUpArguments arguments;
+    arguments.tokens = dy.rows();
+    arguments.parts = static_cast<int>(parts_of(group));
+    arguments.rank = static_cast<int>(group.rank);
+    arguments.tail = static_cast<int>(dh.columns());
+    arguments.scaling = group.scaling;
+    arguments.dy = cuda_rows(dy);
+    arguments.B = cuda_rows(group.B);
+    arguments.u = cuda_rows(u);
+    arguments.dh = cuda_rows(dh);
+    arguments.multiprocessors = stream.device().profile().multiprocessors;
+    for (std::size_t i = 0; i < group.parts.size(); ++i) {
+        const LoraPart& part = group.parts[i];
+        arguments.begin[i] = part.begin;
+        arguments.end[i] = part.end;
+        if (part.B_gradient) arguments.B_gradient[i] = cuda_rows(part.B_gradient);
+    }
+    return arguments;
+}
+
 }  // namespace
 
 void lora_down(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& x,
@@ -220,13 +268,12 @@ void lora_up_backward(Stream& stream, const LoraGroup& group, const Tensor& dy, 
     }
     const OpScope op(stream, kName, cost);
     if (tokens == 0) return;
-    matmul(stream, dy, group.B, dh);
-    for (std::int64_t i = 0; i < parts_of(group); ++i) {
-        const LoraPart& part = group.parts[static_cast<std::size_t>(i)];
-        if (!part.B_gradient) continue;
-        matmul(stream, dy.slice_columns(part.begin, part.end), columns_of_part(group, u, i),
-               part.B_gradient, {.transpose_a = true, .alpha = group.scaling, .accumulate = true});
-    }
+    if (!up_fuses(group, dy, u, dh)) return up_backward_by_parts(stream, group, dy, u, dh);
+    const ScratchScope scope(stream.arena());
+    cuda::LoraUpArguments arguments = up_arguments_of(stream, group, dy, u, dh);
+    arguments.partial = partial_sums(stream, cuda::lora_up_scratch(arguments));
+    if (op.dry()) return;
+    cuda::lora_kernels().up_backward(stream.queue(), arguments);
 }
 
 void lora_down_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,

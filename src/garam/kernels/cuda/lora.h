@@ -4,7 +4,7 @@
 //
 // A masked element is not rounded after its scaling: 1 / (1 - p) multiplies the fp32 sum once.
 //
-// Floor: x, or dx twice, at the bandwidth of the memory. With dropout the generator is above it: about 55
+// Floor: x or dy, or dx twice, at the bandwidth of the memory. With dropout the generator is above it: about 55
 // integer instructions for each 4 elements and part, on units that finish 64 of them a clock in a
 // multiprocessor; 8192 x 2560 x 3 take some 45 us on 132 of these.
 #pragma once
@@ -31,6 +31,24 @@ struct LoraArguments {
     Rows h;                           // [tokens, tail]: u of down, which it writes; else dh
     Rows A_gradient[kLoraMostParts];  // f32 [rank, in]; no data: not trained
     LoraMasks masks;
+    // Bits of the masks, [tokens, parts, in / 8], column c in bit c % 8 of byte c / 8. nullptr: none are
+    // kept; otherwise they are read when written, and written when not.
+    std::uint8_t* kept = nullptr;
+    bool kept_is_written = false;
+    int multiprocessors = 0;
+    float* partial = nullptr;  // scratch
+};
+
+// dh = dy B and the gradients of B. Part m has columns [begin[m], end[m]) of dy.
+struct LoraUpArguments {
+    std::int64_t tokens = 0;
+    int parts = 0, rank = 0, tail = 0;
+    float scaling = 1;
+    Rows dy;                          // [tokens, out]
+    Rows B;                           // [out, tail]
+    Rows u, dh;                       // [tokens, tail]
+    Rows B_gradient[kLoraMostParts];  // f32 [end - begin, rank]; no data: not trained
+    std::int64_t begin[kLoraMostParts] = {}, end[kLoraMostParts] = {};
     int multiprocessors = 0;
     float* partial = nullptr;  // scratch
 };
@@ -39,6 +57,7 @@ struct LoraKernels {
     void (*down)(StreamHandle stream, const LoraArguments& arguments);  // with a mask
     void (*down_backward)(StreamHandle stream, const LoraArguments& arguments);
     void (*input_backward)(StreamHandle stream, const LoraArguments& arguments);  // with a mask
+    void (*up_backward)(StreamHandle stream, const LoraUpArguments& arguments);
 };
 const LoraKernels& lora_kernels();
 
@@ -49,12 +68,15 @@ constexpr bool lora_fuses(std::int64_t parts, std::int64_t rank, std::int64_t in
     return parts >= 1 && parts <= kLoraMostParts && rank_fits && in % 8 == 0;
 }
 
-// How work is cut so that the card is full: `count` pieces, each of `each` units.
+// How work is cut so that the card is full: `count` pieces, each of `each` units, at most lora_pieces().
 struct LoraCut {
     std::int64_t count = 1, each = 1;
 };
+constexpr std::int64_t lora_pieces(std::int64_t units, std::int64_t wanted) {
+    return wanted < 1 ? 1 : wanted > units ? units : wanted;
+}
 constexpr LoraCut lora_cut(std::int64_t units, std::int64_t wanted) {
-    const std::int64_t pieces = wanted < 1 ? 1 : wanted > units ? units : wanted;
+    const std::int64_t pieces = lora_pieces(units, wanted);
     const std::int64_t each = (units + pieces - 1) / pieces;
     return {(units + each - 1) / each, each};
 }
@@ -69,11 +91,14 @@ constexpr LoraCut lora_down_cut(std::int64_t tokens, std::int64_t in, int multip
     return lora_cut((in + kLoraDownColumns - 1) / kLoraDownColumns,
                     kLoraBlocksEach * multiprocessors / blocks);
 }
-// Floats of scratch, when there is a mask.
+// Floats of scratch, when there is a mask: no less than all pieces hold, and no less for more tokens (a
+// plan for the largest batch covers the others).
 constexpr std::int64_t lora_down_scratch(std::int64_t tokens, std::int64_t in, std::int64_t columns,
                                          int multiprocessors) {
-    const std::int64_t pieces = lora_down_cut(tokens, in, multiprocessors).count;
-    return pieces == 1 ? 0 : pieces * tokens * columns;
+    const std::int64_t units = (in + kLoraDownColumns - 1) / kLoraDownColumns;
+    const std::int64_t at_once = kLoraBlocksEach * multiprocessors * kLoraDownTokens;
+    const std::int64_t rows = units * tokens < at_once ? units * tokens : at_once;
+    return rows * columns;
 }
 
 // down_backward: blocks of 64 columns, tokens cut into pieces; units of 64 tokens.
@@ -87,7 +112,9 @@ constexpr LoraCut lora_down_backward_cut(std::int64_t tokens, std::int64_t in,
 }
 constexpr std::int64_t lora_down_backward_scratch(std::int64_t tokens, std::int64_t in,
                                                   std::int64_t columns, int multiprocessors) {
-    return lora_down_backward_cut(tokens, in, multiprocessors).count * columns * in;
+    const std::int64_t blocks = (in + kLoraBackwardColumns - 1) / kLoraBackwardColumns;
+    const std::int64_t units = (tokens + kLoraBackwardTokens - 1) / kLoraBackwardTokens;
+    return lora_pieces(units, kLoraBlocksEach * multiprocessors / blocks) * columns * in;
 }
 
 // input_backward: blocks of 256 columns, tokens cut into pieces; units of 16 tokens.
@@ -95,6 +122,45 @@ constexpr LoraCut lora_input_backward_cut(std::int64_t tokens, std::int64_t in,
                                           int multiprocessors) {
     const std::int64_t blocks = (in + kLoraDownColumns - 1) / kLoraDownColumns;
     return lora_cut((tokens + 15) / 16, kLoraBlocksEach * multiprocessors / blocks);
+}
+
+// up_backward: blocks of some columns of one part, tokens cut into pieces; units of 64 tokens, steps of 16.
+constexpr std::int64_t kLoraUpTokens = 64;
+constexpr std::int64_t kLoraUpStep = 16;
+constexpr bool lora_up_fuses(std::int64_t parts, std::int64_t rank) {
+    return parts >= 1 && parts <= kLoraMostParts && (rank == 8 || rank == 16 || rank == 32);
+}
+constexpr std::int64_t lora_up_columns(std::int64_t rank) {
+    return rank <= 16 ? 512 : 256;
+}
+// Blocks side by side.
+constexpr std::int64_t lora_up_chunks(const LoraUpArguments& x) {
+    std::int64_t chunks = 0;
+    for (int part = 0; part < x.parts; ++part)
+        chunks +=
+            (x.end[part] - x.begin[part] + lora_up_columns(x.rank) - 1) / lora_up_columns(x.rank);
+    return chunks;
+}
+constexpr std::int64_t lora_up_outputs(const LoraUpArguments& x) {
+    std::int64_t outputs = 0;
+    for (int part = 0; part < x.parts; ++part)
+        outputs += x.end[part] - x.begin[part];
+    return outputs;
+}
+constexpr LoraCut lora_up_cut(const LoraUpArguments& x) {
+    return lora_cut((x.tokens + kLoraUpTokens - 1) / kLoraUpTokens,
+                    kLoraBlocksEach * x.multiprocessors / lora_up_chunks(x));
+}
+// Floats of the blocks' parts of dh, which come first, and of all scratch.
+constexpr std::int64_t lora_up_dh_scratch(const LoraUpArguments& x) {
+    const std::int64_t steps = (x.tokens + kLoraUpStep - 1) / kLoraUpStep;
+    return lora_up_chunks(x) * steps * kLoraUpStep * x.rank;
+}
+constexpr std::int64_t lora_up_scratch(const LoraUpArguments& x) {
+    const std::int64_t units = (x.tokens + kLoraUpTokens - 1) / kLoraUpTokens;
+    const std::int64_t pieces =
+        lora_pieces(units, kLoraBlocksEach * x.multiprocessors / lora_up_chunks(x));
+    return lora_up_dh_scratch(x) + pieces * lora_up_outputs(x) * x.rank;
 }
 
 }  // namespace garam::cuda

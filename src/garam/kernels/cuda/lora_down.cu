@@ -1,5 +1,5 @@
-// u = [mask_0(x) A_0' | …] of one reading of x. A block has 32 tokens; its 8 warps share the columns and
-// add up at the end. Where there are few tokens, several blocks share the columns and leave their sums in
+// u = [mask_0(x) A_0' | …] of one reading of x. A block has 32 tokens, 16 a warp; four warps of the same
+// tokens share the columns and add up at the end. Where there are few tokens, several blocks share the columns and leave their sums in
 // scratch, which a second kernel adds in order.
 #include "garam/kernels/cuda/lora_tiles.cuh"
 
@@ -7,14 +7,16 @@ namespace garam::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kRows = 4;  // of a lane: g, g + 8, g + 16, g + 24
+constexpr int kHigh = 2;  // warps of different tokens
+constexpr int kRows = 2;  // of a lane: g and g + 8 of its warp's
+constexpr std::int64_t kStep = kWarps / kHigh * kLoraColumns;
 
-template <int kParts, int kTiles>
+template <int kParts, int kTiles, Masking kMasking>
 __global__ void __launch_bounds__(kWarps* kWarp, 2)
     down_kernel(const __grid_constant__ LoraArguments x, const __grid_constant__ LoraKeys keys,
                 std::int64_t units) {
     constexpr int kRank = 8 * kTiles;
-    constexpr int kSums = 2 * kParts * kTiles * 4;
+    constexpr int kSums = kParts * kTiles * 4;
     __shared__ float shared[kWarps / 2 * kSums * kWarp];
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -22,33 +24,40 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
     const int t = lane % 4;
     const std::int64_t first_token = static_cast<std::int64_t>(blockIdx.x) * kLoraDownTokens;
 
-    TokenMask tokens[kRows];
-    const Bf16* rows[kRows];
-    bool row_inside[kRows];
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-        const std::int64_t token = first_token + g + 8 * i;
-        tokens[i] = lora_token(x, token);
-        row_inside[i] = token < x.tokens;
-        rows[i] = bf16_row(x.x, row_inside[i] ? token : 0);
+    __shared__ uint4 mask_rows[kParts][kLoraDownTokens];
+    if constexpr (kMasking == Masking::make) {
+        for (int i = static_cast<int>(threadIdx.x); i < kParts * kLoraDownTokens;
+             i += kWarps * kWarp) {
+            const int part = i / kLoraDownTokens;
+            const int row = i % kLoraDownTokens;
+            mask_rows[part][row] = lora_mask_row(keys.of[part], lora_token(x, first_token + row));
+        }
+        __syncthreads();
     }
+
+    const int first_row = warp % kHigh * 16 + g;  // of the lane, in the block
+    const Bf16* const rows = bf16_row(x.x, first_token + first_row);
+    const std::int64_t left = x.tokens - first_token - first_row;  // rows until the end
+    const auto load = [&](int i, std::int64_t column, std::int64_t end) {
+        return load_or_zero(rows + 8 * i * x.x.pitch + column, 8 * i < left && column < end);
+    };
 
     // A warp's steps are the warps' number apart.
     const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * units * kLoraDownColumns;
     const std::int64_t end = min(begin + units * kLoraDownColumns, x.in);
-    std::int64_t column = begin + warp * kLoraColumns + 8 * t;
+    std::int64_t column = begin + warp / kHigh * kLoraColumns + 8 * t;
     float sums[kSums] = {};
     uint4 next[kRows];
 #pragma unroll
     for (int i = 0; i < kRows; ++i)
-        next[i] = load_or_zero(rows[i] + column, row_inside[i] && column < end);
-    for (; column - 8 * t < end; column += kLoraDownColumns) {
+        next[i] = load(i, column, end);
+    for (; column - 8 * t < end; column += kStep) {
         uint4 now[kRows];
-        const std::int64_t ahead = column + kLoraDownColumns;
+        const std::int64_t ahead = column + kStep;
 #pragma unroll
         for (int i = 0; i < kRows; ++i) {
             now[i] = next[i];
-            next[i] = load_or_zero(rows[i] + ahead, row_inside[i] && ahead < end);
+            next[i] = load(i, ahead, end);
         }
         const auto group = static_cast<std::uint32_t>(column / 4);
 #pragma unroll
@@ -58,26 +67,34 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
             for (int tile = 0; tile < kTiles; ++tile)
                 b[tile] =
                     load_or_zero(bf16_row(x.A, part * kRank + 8 * tile + g) + column, column < end);
+            uint4 in_part[kRows];
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const uint4 top = masked(now[2 * half], keys, part, tokens[2 * half], group);
-                const uint4 low =
-                    masked(now[2 * half + 1], keys, part, tokens[2 * half + 1], group);
-                const std::uint32_t first[4] = {top.x, low.x, top.y, low.y};
-                const std::uint32_t second[4] = {top.z, low.z, top.w, low.w};
+            for (int i = 0; i < kRows; ++i) {
+                const int row = first_row + 8 * i;
+                const bool counts = 8 * i < left && column < end;
+                std::uint8_t* const kept = counts && x.kept != nullptr
+                                               ? kept_byte(x, first_token + row, part, column)
+                                               : nullptr;
+                if constexpr (kMasking == Masking::make)
+                    in_part[i] = masked(now[i], keys, part, mask_rows[part][row], group, kept);
+                else
+                    in_part[i] = masked_by(now[i], counts ? *kept : 0u);
+            }
+            const uint4& top = in_part[0];
+            const uint4& low = in_part[1];
+            const std::uint32_t first[4] = {top.x, low.x, top.y, low.y};
+            const std::uint32_t second[4] = {top.z, low.z, top.w, low.w};
 #pragma unroll
-                for (int tile = 0; tile < kTiles; ++tile) {
-                    float(&sum)[4] = *reinterpret_cast<float(*)[4]>(
-                        &sums[((half * kParts + part) * kTiles + tile) * 4]);
-                    multiply_add(sum, first, b[tile].x, b[tile].y);
-                    multiply_add(sum, second, b[tile].z, b[tile].w);
-                }
+            for (int tile = 0; tile < kTiles; ++tile) {
+                float(&sum)[4] = *reinterpret_cast<float(*)[4]>(&sums[(part * kTiles + tile) * 4]);
+                multiply_add(sum, first, b[tile].x, b[tile].y);
+                multiply_add(sum, second, b[tile].z, b[tile].w);
             }
         }
     }
 
-    add_warps<kWarps, 1>(sums, shared);
-    if (gridDim.y == 1 && warp == 1) {
+    add_warps<kWarps, kHigh>(sums, shared);
+    if (gridDim.y == 1 && warp == kHigh) {
         const std::int64_t token = first_token + lane;
         if (token < x.tokens) {
             Bf16* const out = static_cast<Bf16*>(x.h.data) + token * x.h.pitch;
@@ -85,26 +102,23 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
                 *reinterpret_cast<uint4*>(out + i) = make_uint4(0, 0, 0, 0);
         }
     }
-    if (warp != 0) return;
+    if (warp >= kHigh) return;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int low = 0; low < 2; ++low) {
+        const std::int64_t token = first_token + first_row + 8 * low;
+        if (token >= x.tokens) continue;
 #pragma unroll
-        for (int low = 0; low < 2; ++low) {
-            const std::int64_t token = first_token + 16 * half + 8 * low + g;
-            if (token >= x.tokens) continue;
-#pragma unroll
-            for (int tile = 0; tile < kParts * kTiles; ++tile) {
-                const float* const sum = &sums[(half * kParts * kTiles + tile) * 4 + 2 * low];
-                const int to = 8 * tile + 2 * t;
-                if (gridDim.y == 1) {
-                    *reinterpret_cast<std::uint32_t*>(static_cast<Bf16*>(x.h.data) +
-                                                      token * x.h.pitch + to) =
-                        pack(sum[0] * x.masks.common.factor, sum[1] * x.masks.common.factor);
-                } else {
-                    *reinterpret_cast<float2*>(
-                        x.partial + (blockIdx.y * x.tokens + token) * (kParts * kRank) + to) =
-                        make_float2(sum[0], sum[1]);
-                }
+        for (int tile = 0; tile < kParts * kTiles; ++tile) {
+            const float* const sum = &sums[tile * 4 + 2 * low];
+            const int to = 8 * tile + 2 * t;
+            if (gridDim.y == 1) {
+                *reinterpret_cast<std::uint32_t*>(static_cast<Bf16*>(x.h.data) + token * x.h.pitch +
+                                                  to) =
+                    pack(sum[0] * x.masks.common.factor, sum[1] * x.masks.common.factor);
+            } else {
+                *reinterpret_cast<float2*>(
+                    x.partial + (blockIdx.y * x.tokens + token) * (kParts * kRank) + to) =
+                    make_float2(sum[0], sum[1]);
             }
         }
     }
@@ -139,7 +153,10 @@ void lora_down(StreamHandle stream, const LoraArguments& x) {
     const dim3 grid(static_cast<unsigned>((x.tokens + kLoraDownTokens - 1) / kLoraDownTokens),
                     static_cast<unsigned>(cut.count));
     for_lora_shape(x.parts, x.rank, [&]<int kParts, int kTiles>(LoraShape<kParts, kTiles>) {
-        down_kernel<kParts, kTiles><<<grid, kWarps * kWarp, 0, stream>>>(x, keys, cut.each);
+        for_masking(x, [&]<Masking kMasking>(LoraMasking<kMasking>) {
+            down_kernel<kParts, kTiles, kMasking>
+                <<<grid, kWarps * kWarp, 0, stream>>>(x, keys, cut.each);
+        });
     });
     check_launch("lora_down");
     if (cut.count == 1) return;

@@ -9,7 +9,7 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kAcross = 2;
 
-template <int kParts, int kTiles, bool kMasked>
+template <int kParts, int kTiles, Masking kMasking>
 __global__ void __launch_bounds__(kWarps* kWarp, 2)
     down_backward_kernel(const __grid_constant__ LoraArguments x,
                          const __grid_constant__ LoraKeys keys, std::int64_t units) {
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
         next[0] = load(token + kLoraBackwardTokens);
         next[1] = load(token + kLoraBackwardTokens + 8);
         TokenMask tokens[2] = {};
-        if constexpr (kMasked) {
+        if constexpr (kMasking == Masking::make) {
             tokens[0] = lora_token(x, token);
             tokens[1] = lora_token(x, token + 8);
         }
@@ -57,12 +57,23 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
                                                                    part * kRank + 8 * tile + 2 * t);
                 a[i / 4][i % 4] = tile < kTiles ? transposed(pair) : 0u;
             }
-            uint4 top = now[0];
-            uint4 low = now[1];
-            if constexpr (kMasked) {
-                top = masked(top, keys, part, tokens[0], group);
-                low = masked(low, keys, part, tokens[1], group);
+            uint4 in_part[2] = {now[0], now[1]};
+            if constexpr (kMasking != Masking::none) {
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    const bool counts = column_inside && token + 8 * i < end;
+                    std::uint8_t* const kept = counts && x.kept != nullptr
+                                                   ? kept_byte(x, token + 8 * i, part, column)
+                                                   : nullptr;
+                    if constexpr (kMasking == Masking::make)
+                        in_part[i] = masked(now[i], keys, part,
+                                            lora_mask_row(keys.of[part], tokens[i]), group, kept);
+                    else
+                        in_part[i] = masked_by(now[i], counts ? *kept : 0u);
+                }
             }
+            const uint4& top = in_part[0];
+            const uint4& low = in_part[1];
             const std::uint32_t b[4][2] = {{transposed(top.x), transposed(low.x)},
                                            {transposed(top.y), transposed(low.y)},
                                            {transposed(top.z), transposed(low.z)},
@@ -137,12 +148,14 @@ void lora_down_backward(StreamHandle stream, const LoraArguments& x) {
     const dim3 grid(static_cast<unsigned>((x.in + kLoraBackwardColumns - 1) / kLoraBackwardColumns),
                     static_cast<unsigned>(cut.count));
     for_lora_shape(x.parts, x.rank, [&]<int kParts, int kTiles>(LoraShape<kParts, kTiles>) {
+        const auto start = [&]<Masking kMasking>(LoraMasking<kMasking>) {
+            down_backward_kernel<kParts, kTiles, kMasking>
+                <<<grid, kWarps * kWarp, 0, stream>>>(x, keys, cut.each);
+        };
         if (x.masks.active)
-            down_backward_kernel<kParts, kTiles, true>
-                <<<grid, kWarps * kWarp, 0, stream>>>(x, keys, cut.each);
+            for_masking(x, start);
         else
-            down_backward_kernel<kParts, kTiles, false>
-                <<<grid, kWarps * kWarp, 0, stream>>>(x, keys, cut.each);
+            start(LoraMasking<Masking::none>{});
     });
     check_launch("lora_down_backward");
     constexpr int kThreads = 128;

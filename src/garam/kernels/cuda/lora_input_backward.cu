@@ -7,12 +7,7 @@ namespace {
 
 constexpr int kWarps = 8;
 
-__device__ __forceinline__ std::uint32_t pair_of_rows(const Bf16* first, const Bf16* second) {
-    return static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(first)) |
-           static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(second)) << 16;
-}
-
-template <int kParts, int kTiles>
+template <int kParts, int kTiles, Masking kMasking>
 __global__ void __launch_bounds__(kWarps* kWarp, 2)
     input_backward_kernel(const __grid_constant__ LoraArguments x,
                           const __grid_constant__ LoraKeys keys, std::int64_t units) {
@@ -60,12 +55,18 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
         bool inside[2];
         uint4 held[2];
         TokenMask tokens[2];
+        std::uint32_t bits[kParts][2] = {};
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             inside[i] = token[i] < end && column_inside;
             rows[i] = static_cast<Bf16*>(x.x.data) + token[i] * x.x.pitch + column;
             held[i] = load_or_zero(rows[i], inside[i]);
-            tokens[i] = lora_token(x, token[i]);
+            if constexpr (kMasking == Masking::make) tokens[i] = lora_token(x, token[i]);
+            if constexpr (kMasking == Masking::read) {
+#pragma unroll
+                for (int part = 0; part < kParts; ++part)
+                    bits[part][i] = inside[i] ? *kept_byte(x, token[i], part, column) : 0u;
+            }
         }
         float sums[2][8] = {};
 #pragma unroll
@@ -92,17 +93,24 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
             }
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
+                if constexpr (kMasking == Masking::make) {
+                    const uint4 row = lora_mask_row(keys.of[part], tokens[i]);
 #pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const uint4 words = lora_words(keys.of[part], tokens[i], group + half);
-                    const float(&left)[4] = product[2 * half];
-                    const float(&right)[4] = product[2 * half + 1];
-                    float* const sum = &sums[i][4 * half];
-                    if (words.x >= keys.threshold) sum[0] += left[2 * i];
-                    if (words.y >= keys.threshold) sum[1] += left[2 * i + 1];
-                    if (words.z >= keys.threshold) sum[2] += right[2 * i];
-                    if (words.w >= keys.threshold) sum[3] += right[2 * i + 1];
+                    for (int half = 0; half < 2; ++half) {
+                        const uint4 words = lora_words(keys.of[part], row, group + half);
+                        const std::uint32_t four = (words.x >= keys.threshold ? 1u : 0u) |
+                                                   (words.y >= keys.threshold ? 2u : 0u) |
+                                                   (words.z >= keys.threshold ? 4u : 0u) |
+                                                   (words.w >= keys.threshold ? 8u : 0u);
+                        bits[part][i] |= four << 4 * half;
+                    }
+                    if (x.kept != nullptr && inside[i])
+                        *kept_byte(x, token[i], part, column) =
+                            static_cast<std::uint8_t>(bits[part][i]);
                 }
+#pragma unroll
+                for (int of = 0; of < 8; ++of)
+                    if (bits[part][i] & 1u << of) sums[i][of] += product[of / 2][2 * i + of % 2];
             }
         }
         const float factor = x.masks.common.factor;
@@ -129,14 +137,17 @@ void lora_input_backward(StreamHandle stream, const LoraArguments& x) {
     const dim3 grid(static_cast<unsigned>((x.in + kLoraDownColumns - 1) / kLoraDownColumns),
                     static_cast<unsigned>(cut.count));
     for_lora_shape(x.parts, x.rank, [&]<int kParts, int kTiles>(LoraShape<kParts, kTiles>) {
-        input_backward_kernel<kParts, kTiles>
-            <<<grid, kWarps * kWarp, 0, stream>>>(x, keys, cut.each);
+        for_masking(x, [&]<Masking kMasking>(LoraMasking<kMasking>) {
+            input_backward_kernel<kParts, kTiles, kMasking>
+                <<<grid, kWarps * kWarp, 0, stream>>>(x, keys, cut.each);
+        });
     });
     check_launch("lora_input_backward");
 }
 
 const LoraKernels& lora_kernels() {
-    static constexpr LoraKernels kTable{lora_down, lora_down_backward, lora_input_backward};
+    static constexpr LoraKernels kTable{lora_down, lora_down_backward, lora_input_backward,
+                                        lora_up_backward};
     return kTable;
 }
 

@@ -14,6 +14,8 @@
 namespace garam::cuda {
 
 constexpr int kLoraRounds = 10;
+constexpr std::uint32_t kPhilox0 = 0xD2511F53u;  // the multipliers of core/philox.h
+constexpr std::uint32_t kPhilox1 = 0xCD9E8D57u;
 
 // What of the masks a launch can know beforehand: the generator's keys of every round, and the
 // threshold for whole words.
@@ -37,14 +39,33 @@ inline LoraKeys lora_keys(const LoraMasks& masks) {
     return keys;
 }
 
-// mask_words() of philox.cuh with keys from the launch's constants.
+// The generator's first two rounds as far as they depend on the token only. Of the counter
+// {group, position, sample low, sample high xor step} the last three words are the token's.
+__device__ __forceinline__ uint4 lora_mask_row(const std::uint32_t (&keys)[kLoraRounds][2],
+                                               const TokenMask& token) {
+    const std::uint64_t first = std::uint64_t{kPhilox1} * token.sample_low;
+    const std::uint64_t second =
+        std::uint64_t{kPhilox0} *
+        (static_cast<std::uint32_t>(first >> 32) ^ token.position ^ keys[0][0]);
+    return make_uint4(
+        token.sample_high_xor_step ^ keys[0][1], static_cast<std::uint32_t>(first) ^ keys[1][0],
+        static_cast<std::uint32_t>(second >> 32) ^ keys[1][1], static_cast<std::uint32_t>(second));
+}
+
+// mask_words() of philox.cuh: what is left of them for a group of 4 columns, with keys from the launch's
+// constants. The product with the group serves all rows and parts.
 __device__ __forceinline__ uint4 lora_words(const std::uint32_t (&keys)[kLoraRounds][2],
-                                            const TokenMask& token, std::uint32_t group) {
-    uint4 counter = make_uint4(group, token.position, token.sample_low, token.sample_high_xor_step);
+                                            const uint4& row, std::uint32_t group) {
+    const std::uint64_t of_group = std::uint64_t{kPhilox0} * group;
+    const std::uint64_t mixed =
+        std::uint64_t{kPhilox1} * (static_cast<std::uint32_t>(of_group >> 32) ^ row.x);
+    uint4 counter = make_uint4(static_cast<std::uint32_t>(mixed >> 32) ^ row.y,
+                               static_cast<std::uint32_t>(mixed),
+                               row.z ^ static_cast<std::uint32_t>(of_group), row.w);
 #pragma unroll
-    for (int round = 0; round < kLoraRounds; ++round) {
-        const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter.x;
-        const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter.z;
+    for (int round = 2; round < kLoraRounds; ++round) {
+        const std::uint64_t product0 = std::uint64_t{kPhilox0} * counter.x;
+        const std::uint64_t product1 = std::uint64_t{kPhilox1} * counter.z;
         counter =
             make_uint4(static_cast<std::uint32_t>(product1 >> 32) ^ counter.y ^ keys[round][0],
                        static_cast<std::uint32_t>(product1),
@@ -60,16 +81,43 @@ __device__ __forceinline__ std::uint32_t kept_bits(std::uint32_t first, std::uin
     return (first >= threshold ? 0x0000ffffu : 0u) | (second >= threshold ? 0xffff0000u : 0u);
 }
 
-// mask(x) of a lane's 8 columns, without the factor; `group` is the first column / 4.
-__device__ __forceinline__ uint4 masked(uint4 x, const LoraKeys& keys, int part,
-                                        const TokenMask& token, std::uint32_t group) {
-    const uint4 low = lora_words(keys.of[part], token, group);
-    x.x &= kept_bits(low.x, low.y, keys.threshold);
-    x.y &= kept_bits(low.z, low.w, keys.threshold);
-    const uint4 high = lora_words(keys.of[part], token, group + 1);
-    x.z &= kept_bits(high.x, high.y, keys.threshold);
-    x.w &= kept_bits(high.z, high.w, keys.threshold);
+// Where a kernel has its masks from: nowhere, the generator, or bits that another has written.
+enum class Masking { none, make, read };
+
+// Of one of the parts, one row and 8 columns: the byte of the bits.
+__device__ __forceinline__ std::uint8_t* kept_byte(const LoraArguments& x, std::int64_t token,
+                                                   int part, std::int64_t column) {
+    return x.kept + (token * x.parts + part) * (x.in / 8) + column / 8;
+}
+
+// mask(x) of a lane's 8 columns, without the factor, by 8 bits.
+__device__ __forceinline__ uint4 masked_by(uint4 x, std::uint32_t bits) {
+    // Four bits to the tops of four bytes, which __byte_perm repeats over bytes.
+    const std::uint32_t low = (bits & 0xfu) * 0x10204080u;
+    const std::uint32_t high = (bits >> 4) * 0x10204080u;
+    x.x &= __byte_perm(low, 0, 0x9988);
+    x.y &= __byte_perm(low, 0, 0xbbaa);
+    x.z &= __byte_perm(high, 0, 0x9988);
+    x.w &= __byte_perm(high, 0, 0xbbaa);
     return x;
+}
+
+// The same by the generator; `kept`, unless it is nullptr, gets the bits. `row` is lora_mask_row() of the
+// part and the token, `group` the first column / 4.
+__device__ __forceinline__ uint4 masked(uint4 x, const LoraKeys& keys, int part, const uint4& row,
+                                        std::uint32_t group, std::uint8_t* kept) {
+    const uint4 low = lora_words(keys.of[part], row, group);
+    const std::uint32_t k0 = kept_bits(low.x, low.y, keys.threshold);
+    const std::uint32_t k1 = kept_bits(low.z, low.w, keys.threshold);
+    const uint4 high = lora_words(keys.of[part], row, group + 1);
+    const std::uint32_t k2 = kept_bits(high.x, high.y, keys.threshold);
+    const std::uint32_t k3 = kept_bits(high.z, high.w, keys.threshold);
+    if (kept != nullptr) {
+        const std::uint32_t bits =
+            (k0 & 0x00020001u) | (k1 & 0x00080004u) | (k2 & 0x00200010u) | (k3 & 0x00800040u);
+        *kept = static_cast<std::uint8_t>(bits | bits >> 16);
+    }
+    return make_uint4(x.x & k0, x.y & k1, x.z & k2, x.w & k3);
 }
 
 // The token's words; of the last one for tokens beyond the end, whose elements nobody uses.
@@ -89,6 +137,12 @@ __device__ __forceinline__ std::uint32_t transposed(std::uint32_t x) {
     std::uint32_t y;
     asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(y) : "r"(x));
     return y;
+}
+
+// Two elements of a column, as a product's second operand wants them.
+__device__ __forceinline__ std::uint32_t pair_of_rows(const Bf16* first, const Bf16* second) {
+    return static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(first)) |
+           static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(second)) << 16;
 }
 
 // Adds the sums of a block's warps into those of the first `kGroup`: warp w gets w + kGroup * i for all i,
@@ -117,6 +171,8 @@ __device__ __forceinline__ void add_warps(float (&sums)[kCount], float* shared) 
 // Calls body(parts, tiles) with the two as constants.
 template <int kParts, int kTiles>
 struct LoraShape {};
+template <Masking kMasking>
+struct LoraMasking {};
 template <typename Body>
 void for_lora_shape(int parts, int rank, const Body& body) {
     const auto of_parts = [&]<int kParts>() {
@@ -132,8 +188,18 @@ void for_lora_shape(int parts, int rank, const Body& body) {
     if (parts == 3) of_parts.template operator()<3>();
 }
 
+// The same for body(masking) of the arguments' masks.
+template <typename Body>
+void for_masking(const LoraArguments& x, const Body& body) {
+    if (x.kept != nullptr && x.kept_is_written)
+        body(LoraMasking<Masking::read>{});
+    else
+        body(LoraMasking<Masking::make>{});
+}
+
 void lora_down(StreamHandle stream, const LoraArguments& arguments);
 void lora_down_backward(StreamHandle stream, const LoraArguments& arguments);
 void lora_input_backward(StreamHandle stream, const LoraArguments& arguments);
+void lora_up_backward(StreamHandle stream, const LoraUpArguments& arguments);
 
 }  // namespace garam::cuda
