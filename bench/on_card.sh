@@ -100,7 +100,6 @@ part_bench8b() { bench 8b-2x4x2048 --shape llama-8b --batch 2 --accumulation 4 -
 part_small() { bench smollm2-1x512 --shape smollm2-135m --batch 1 --length 512 --steps 20; }
 part_decode() { bench decode "${EXAONE[@]}" --decode 128; }
 part_peers() {
-    cp "$CARD/peers/"* "$OUT/" 2>/dev/null
     (cd "$CARD/peers" && OUT=$OUT BUDGET=$((SECONDS_LEFT - SECONDS)) bash run.sh ceilings ${PEERS:-bf16}) | tee -a "$SUMMARY"
 }
 
