@@ -308,6 +308,49 @@ TEST_P(Lora, UpBackward) {
     }
 }
 
+// Masks that an op leaves as bits serve the others like masks that they make, to the bit.
+TEST_P(Lora, KeptMasks) {
+    for (const LoraCase& c : lora_cases()) {
+        if (c.dropout == 0) continue;
+        SCOPED_TRACE(describe(c));
+        std::vector<std::vector<double>> results[2];
+        for (const bool keeps : {false, true}) {
+            OpRun run(GetParam());
+            const Group group(run, c);
+            const int x = run.input(c.dtype, c.tokens, c.in, c.pad);
+            const int u = run.output(c.dtype, c.tokens, c.tail, c.pad);
+            const int dh = run.input(c.dtype, c.tokens, c.tail, c.pad);
+            const int dx = run.in_place(c.dtype, c.tokens, c.in, c.pad);
+            const double gradient_bytes = 4 * product(group.owned(), c.in);
+            const double A_bytes = group.bytes(group.owned(), c.in);
+            const double h_bytes = group.bytes(c.tokens, group.owned());
+            const double x_bytes = group.bytes(c.tokens, c.in);
+            run.run(
+                [&](Stream& stream, const std::vector<Tensor>& t) {
+                    const LoraGroup of = group.group(t);
+                    LoraMask mask = group.mask(t);
+                    const ScratchScope scope(stream.arena());
+                    const std::int64_t bytes = lora_kept_bytes(of, c.in);
+                    if (keeps && bytes > 0)
+                        mask.kept = stream.arena().scratch(DType::u8, {c.tokens, bytes});
+                    mask.kept_is_written =
+                        lora_down(stream, of, mask, t[Group::at(x)], t[Group::at(u)]);
+                    EXPECT_EQ(mask.kept_is_written, keeps && c.fused());
+                    lora_down_backward(stream, of, mask, t[Group::at(x)], t[Group::at(dh)]);
+                    lora_input_backward(stream, of, mask, t[Group::at(dh)], t[Group::at(dx)]);
+                },
+                {3 * (group.product_flops() + group.mask_flops()),
+                 3 * (x_bytes + group.mask_bytes()) + 2 * (A_bytes + h_bytes) + gradient_bytes,
+                 group.bytes(c.tokens, c.tail) + gradient_bytes + x_bytes});
+            auto& into = results[keeps ? 1 : 0];
+            into = {run.values(u), run.values(dx)};
+            for (std::int64_t part = 0; part < group.parts(); ++part)
+                into.push_back(run.values(group.A_gradient(part)));
+        }
+        EXPECT_EQ(results[0], results[1]);
+    }
+}
+
 // Plans count on it: the largest micro-batch needs the most.
 TEST(LoraPlan, ScratchGrowsWithTheTokens) {
     DeviceProfile card;

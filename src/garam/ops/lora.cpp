@@ -48,6 +48,9 @@ void check_group(const Stream& stream, const char* op, const LoraGroup& group, c
     check_vector(stream, op, mask.positions, tokens, DType::i32);
     check_vector(stream, op, mask.samples, tokens, DType::i64);
     check_vector(stream, op, mask.step, 1, DType::i32);
+    if (mask.kept)
+        check_vector(stream, op, mask.kept, tokens * lora_kept_bytes(group, group.A.columns()),
+                     DType::u8);
 }
 
 double elements(std::int64_t rows, std::int64_t columns) {
@@ -100,6 +103,8 @@ cuda::LoraArguments arguments_of(const Stream& stream, const LoraGroup& group, c
         masks.common.step = mask.step.data<std::int32_t>();
         masks.common.positions = mask.positions.data<std::int32_t>();
         masks.common.samples = mask.samples.data<std::int64_t>();
+        arguments.kept = static_cast<std::uint8_t*>(mask.kept.raw());
+        arguments.kept_is_written = mask.kept_is_written;
     }
     for (std::size_t i = 0; i < group.parts.size(); ++i) {
         const LoraPart& part = group.parts[i];
@@ -209,7 +214,11 @@ cuda::LoraUpArguments up_arguments_of(const Stream& stream, const LoraGroup& gro
 
 }  // namespace
 
-void lora_down(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& x,
+std::int64_t lora_kept_bytes(const LoraGroup& group, std::int64_t in) {
+    return cuda::lora_fuses(parts_of(group), group.rank, in) ? parts_of(group) * (in / 8) : 0;
+}
+
+bool lora_down(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& x,
                const Tensor& u) {
     constexpr const char* kName = "lora_down";
     const std::int64_t tokens = x.rows();
@@ -226,17 +235,21 @@ void lora_down(Stream& stream, const LoraGroup& group, const LoraMask& mask, con
                       mask_bytes(group, mask);
     cost.bytes_written = bytes_of({&u});
     const OpScope op(stream, kName, cost);
-    if (tokens == 0) return;
-    if (!is_masked(group, mask) || !fuses(group, x, u))
-        return down_by_parts(stream, group, mask, x, u);
+    if (tokens == 0) return mask.kept_is_written;
+    if (!is_masked(group, mask) || !fuses(group, x, u)) {
+        down_by_parts(stream, group, mask, x, u);
+        return mask.kept_is_written;
+    }
     const ScratchScope scope(stream.arena());
     float* const partial =
         partial_sums(stream, cuda::lora_down_scratch(tokens, x.columns(), owned(group),
                                                      stream.device().profile().multiprocessors));
-    if (op.dry()) return;
+    const bool kept = static_cast<bool>(mask.kept);
+    if (op.dry()) return kept;
     cuda::LoraArguments arguments = arguments_of(stream, group, mask, x, u);
     arguments.partial = partial;
     cuda::lora_kernels().down(stream.queue(), arguments);
+    return kept;
 }
 
 void lora_up_backward(Stream& stream, const LoraGroup& group, const Tensor& dy, const Tensor& u,
@@ -276,7 +289,7 @@ void lora_up_backward(Stream& stream, const LoraGroup& group, const Tensor& dy, 
     cuda::lora_kernels().up_backward(stream.queue(), arguments);
 }
 
-void lora_down_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
+bool lora_down_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
                         const Tensor& x, const Tensor& dh) {
     constexpr const char* kName = "lora_down_backward";
     const std::int64_t tokens = x.rows();
@@ -298,21 +311,26 @@ void lora_down_backward(Stream& stream, const LoraGroup& group, const LoraMask& 
             bytes_of_elements(tokens, group.rank, x.dtype()) + bytes_of({&part.A_gradient});
         cost.bytes_written += bytes_of({&part.A_gradient});
     }
-    if (!trains) return;
+    if (!trains) return mask.kept_is_written;
     const OpScope op(stream, kName, cost);
-    if (tokens == 0) return;
-    if (!fuses(group, x, dh)) return down_backward_by_parts(stream, group, mask, x, dh);
+    if (tokens == 0) return mask.kept_is_written;
+    if (!fuses(group, x, dh)) {
+        down_backward_by_parts(stream, group, mask, x, dh);
+        return mask.kept_is_written;
+    }
     const ScratchScope scope(stream.arena());
     float* const partial = partial_sums(
         stream, cuda::lora_down_backward_scratch(tokens, x.columns(), owned(group),
                                                  stream.device().profile().multiprocessors));
-    if (op.dry()) return;
+    const bool kept = is_masked(group, mask) && mask.kept;
+    if (op.dry()) return kept;
     cuda::LoraArguments arguments = arguments_of(stream, group, mask, x, dh);
     arguments.partial = partial;
     cuda::lora_kernels().down_backward(stream.queue(), arguments);
+    return kept;
 }
 
-void lora_input_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
+bool lora_input_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
                          const Tensor& dh, const Tensor& dx) {
     constexpr const char* kName = "lora_input_backward";
     const std::int64_t tokens = dx.rows();
@@ -329,11 +347,15 @@ void lora_input_backward(Stream& stream, const LoraGroup& group, const LoraMask&
                       bytes_of_elements(tokens + dx.columns(), owned(group), dx.dtype());
     cost.bytes_written = bytes_of({&dx});
     const OpScope op(stream, kName, cost);
-    if (tokens == 0) return;
-    if (!is_masked(group, mask) || !fuses(group, dx, dh))
-        return input_backward_by_parts(stream, group, mask, dh, dx);
-    if (op.dry()) return;
+    if (tokens == 0) return mask.kept_is_written;
+    if (!is_masked(group, mask) || !fuses(group, dx, dh)) {
+        input_backward_by_parts(stream, group, mask, dh, dx);
+        return mask.kept_is_written;
+    }
+    const bool kept = static_cast<bool>(mask.kept);
+    if (op.dry()) return kept;
     cuda::lora_kernels().input_backward(stream.queue(), arguments_of(stream, group, mask, dx, dh));
+    return kept;
 }
 
 }  // namespace garam

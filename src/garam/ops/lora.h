@@ -37,16 +37,25 @@ struct LoraGroup {
 };
 
 // The mask of this pass; `active` false: mask_m(x) = x.
+//
+// Making the masks takes a card longer than reading them. Where `kept` is given, the op that makes them
+// leaves them there as bits and returns true; with `kept_is_written` the next op of the same tokens and
+// group reads them instead. (An op composed of others does neither, and returns kept_is_written.)
 struct LoraMask {
     bool active = false;
     std::uint64_t seed = 0;
     Tensor step;       // i32 [1]
     Tensor positions;  // i32 [tokens]
     Tensor samples;    // i64 [tokens]
+    Tensor kept = {};  // u8 [tokens, lora_kept_bytes()], dense; empty: not kept
+    bool kept_is_written = false;
 };
+// Bytes a token of LoraMask::kept; 0: the masks of this group and width are not kept.
+std::int64_t lora_kept_bytes(const LoraGroup& group, std::int64_t in);
 
-// u [tokens, tail], all columns written.
-void lora_down(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& x,
+// u [tokens, tail], all columns written. 1 / (1 - p) multiplies sums, not each masked element, where one
+// kernel does it all (bf16, ranks 8 to 64 that are powers of two: kernels/cuda/lora.h); so in the others.
+bool lora_down(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& x,
                const Tensor& u);
 
 // dh [tokens, tail] = dy B, all columns written; B_gradient_m += scaling * dy_mᵀ u_m. One read of dy.
@@ -54,12 +63,12 @@ void lora_up_backward(Stream& stream, const LoraGroup& group, const Tensor& dy, 
                       const Tensor& dh);
 
 // A_gradient_m += dh_mᵀ mask_m(x). One read of x.
-void lora_down_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& x,
+bool lora_down_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& x,
                         const Tensor& dh);
 
 // dx [tokens, in] += sum over parts of mask_m(dh_m A_m). Where no mask is active the product
 // [dy | dh] [W ; A] has this term already.
-void lora_input_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& dh,
+bool lora_input_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& dh,
                          const Tensor& dx);
 
 }  // namespace garam
