@@ -254,13 +254,20 @@ void attention_backward(Stream& stream, const AttentionShape& shape,
     const ScratchScope scope(stream.arena());
     if (stream.is_for_cuda()) {
         const Tensor delta = stream.arena().scratch(DType::f32, {tokens, heads});
-        if (!runs_on_cuda(stream)) return;
         cuda::AttentionGradients gradients;
+        gradients.parts = cuda::attention_parts(q.dtype(), tokens, heads, kv_heads,
+                                                stream.device().profile().multiprocessors);
+        const Tensor part_sums =
+            gradients.parts > 1
+                ? stream.arena().scratch(DType::f32, {gradients.parts * 2 * tokens, kv_heads * d})
+                : Tensor();
+        if (!runs_on_cuda(stream)) return;
         gradients.dout = cuda_rows(dout);
         gradients.dq = cuda_rows(dq);
         gradients.dk = cuda_rows(dk);
         gradients.dv = cuda_rows(dv);
         gradients.delta = delta.data<float>();
+        if (gradients.parts > 1) gradients.part_sums = part_sums.data<float>();
         cuda::attention_kernels().backward(
             stream.queue(), cuda_work(stream, kName, shape, segments, q, k, v, out, lse),
             gradients);

@@ -61,6 +61,7 @@ void backward(StreamHandle stream, const AttentionWork& work, const AttentionGra
     for_head_dim(work.head_dim, vector, [&](auto instance) {
         launch_attention_backward<instance.head_dim, instance.vector>(stream, work, gradients);
     });
+    if (gradients.parts > 1) launch_attention_parts(stream, work, gradients, vector);
 }
 
 void decode(StreamHandle stream, const AttentionWork& work, const AttentionSplits& splits) {

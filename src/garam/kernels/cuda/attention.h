@@ -29,7 +29,24 @@ struct AttentionWork {
 struct AttentionGradients {
     Rows dout, dq, dk, dv;
     float* delta = nullptr;  // [q_tokens, heads], scratch: row sums of dout * out
+    // Scratch for more than one part: [parts, 2 (dk, dv), q_tokens, kv_heads * head_dim].
+    std::int64_t parts = 1;
+    float* part_sums = nullptr;
 };
+
+// A block sums dk and dv of kAttentionKeyTile keys over the query heads that share them. Where these are
+// too few blocks for the card, the query heads are divided into parts, summed apart and then added.
+constexpr std::int64_t kAttentionKeyTile = 64;
+constexpr std::int64_t attention_parts(DType dtype, std::int64_t q_tokens, std::int64_t heads,
+                                       std::int64_t kv_heads, std::int64_t multiprocessors) {
+    const std::int64_t group = heads / kv_heads;
+    if (dtype != DType::bf16) return 1;
+    const std::int64_t blocks = (q_tokens + kAttentionKeyTile - 1) / kAttentionKeyTile * kv_heads;
+    std::int64_t parts = 1;
+    while (parts < group && (blocks * parts < 2 * multiprocessors || group % parts != 0))
+        ++parts;
+    return parts;
+}
 
 // Few queries against long caches: the keys of a segment are cut into chunks of kAttentionChunk, each
 // chunk gives its own softmax, and a second kernel joins the chunks in their order.

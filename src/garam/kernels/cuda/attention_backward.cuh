@@ -61,6 +61,22 @@ __device__ __forceinline__ void hide_pairs(float (&p)[kColumns / 8][4],
         }
 }
 
+// Sums of a warp's 16 rows times `factor`, in fp32, to columns from `column` on of rows [0, valid).
+template <int kColumns>
+__device__ __forceinline__ void store_sums(const float (&x)[kColumns / 8][4], float factor,
+                                           float* to, std::int64_t pitch, int column, int valid,
+                                           int head_dim) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+    for (int n = 0; n < kColumns / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int row = lane / 4 + i / 2 * 8;
+            const int at = column + n * 8 + lane % 4 * 2 + i % 2;
+            if (row < valid && at < head_dim) to[row * pitch + at] = x[n][i] * factor;
+        }
+}
+
 // --- dk, dv -------------------------------------------------------------------------------------
 
 template <int kHeadDim>
@@ -69,7 +85,7 @@ struct KeyTiles {
     static constexpr int kHalves = kHeadDim <= 128 ? 1 : 2;
     static constexpr int kWarps = 4 * kHalves;
     static constexpr int kThreads = kWarps * kWarp;
-    static constexpr int kKeys = 64;
+    static constexpr int kKeys = static_cast<int>(kAttentionKeyTile);
     static constexpr int kQueries = kHeadDim <= 128 ? 64 : 16;
     static constexpr int kColumns = kHeadDim / kHalves;
     static constexpr int kPitch = TileLayout<kHeadDim>::kPitch;
@@ -95,8 +111,10 @@ __global__ void __launch_bounds__(KeyTiles<kHeadDim>::kThreads, KeyTiles<kHeadDi
     if (!find_tile(work.cu_q, static_cast<int>(work.segments), 1, kKeys,
                    static_cast<int>(blockIdx.y), place))
         return;
-    const int kv_head = static_cast<int>(blockIdx.x);
-    const int group = static_cast<int>(work.heads / work.kv_heads);
+    const int parts = static_cast<int>(gradients.parts);
+    const int kv_head = static_cast<int>(blockIdx.x) / parts;
+    const int part = static_cast<int>(blockIdx.x) % parts;
+    const int part_heads = static_cast<int>(work.heads / work.kv_heads) / parts;
     const int head_dim = static_cast<int>(work.head_dim);
     const int row = work.cu_q[place.segment];
     const int length = work.cu_q[place.segment + 1] - row;
@@ -129,8 +147,8 @@ __global__ void __launch_bounds__(KeyTiles<kHeadDim>::kThreads, KeyTiles<kHeadDi
                                                valid);
         copy_async_commit();
     };
-    const int last_head = (kv_head + 1) * group - 1;
-    int head = kv_head * group;
+    int head = (kv_head * parts + part) * part_heads;
+    const int last_head = head + part_heads - 1;
     int query = key;
     load_queries(head, query, 0);
 
@@ -219,6 +237,14 @@ __global__ void __launch_bounds__(KeyTiles<kHeadDim>::kThreads, KeyTiles<kHeadDi
     if constexpr (Tiles::kHalves > 1) __syncthreads();
     const std::int64_t at = row + warp_key;
     const int valid = key_count - warp_row;
+    if (parts > 1) {
+        const std::int64_t width = work.kv_heads * work.head_dim;
+        const std::int64_t size = work.q_tokens * width;
+        float* const sums = gradients.part_sums + 2 * part * size + at * width + kv_head * head_dim;
+        store_sums<kColumns>(dk[0], work.scale, sums, width, column, valid, head_dim);
+        store_sums<kColumns>(dv[0], 1.0f, sums + size, width, column, valid, head_dim);
+        return;
+    }
     store_rows<kHeadDim, kColumns, kVector>(keys, warp_row, column, dk[0], work.scale, work.scale,
                                             head_rows(gradients.dk, at, kv_head, head_dim), valid,
                                             head_dim);
@@ -348,7 +374,7 @@ void launch_attention_backward(StreamHandle stream, const AttentionWork& work,
     using Queries = QueryTiles<kHeadDim>;
     allow_shared(attention_keys_kernel<kHeadDim, kVector>, Keys::kBytes);
     allow_shared(attention_queries_kernel<kHeadDim, kVector>, Queries::kBytes);
-    const dim3 keys(static_cast<unsigned>(work.kv_heads),
+    const dim3 keys(static_cast<unsigned>(work.kv_heads * gradients.parts),
                     static_cast<unsigned>(work.q_tokens / Keys::kKeys + work.segments));
     attention_keys_kernel<kHeadDim, kVector>
         <<<keys, Keys::kThreads, Keys::kBytes, stream>>>(work, gradients);

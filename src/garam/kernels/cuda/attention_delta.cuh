@@ -1,3 +1,5 @@
+// What stands around the backward's two kernels.
+//
 // delta[t, h] = sum over a head's columns of dout * out. Floor: both read once.
 #pragma once
 
@@ -53,6 +55,49 @@ void launch_attention_delta(StreamHandle stream, const AttentionWork& work,
         attention_delta_kernel<T, false><<<blocks, kDeltaThreads, 0, stream>>>(
             gradients.dout, work.out, pairs, heads, head_dim, gradients.delta);
     check_launch("attention_delta");
+}
+
+// dk and dv = the sum of their parts, in order. Floor: the parts read and the sums written once.
+template <int kAtOnce>
+__global__ void __launch_bounds__(kDeltaThreads)
+    attention_parts_kernel(const __grid_constant__ AttentionGradients gradients, std::int64_t rows,
+                           int width) {
+    using Sums = Vector<float, kAtOnce>;
+    using Values = Vector<Bf16, kAtOnce>;
+    const std::int64_t size = rows * width;
+    const std::int64_t i =
+        (static_cast<std::int64_t>(blockIdx.x) * kDeltaThreads + threadIdx.x) * kAtOnce;
+    if (i >= 2 * size) return;
+    Sums sum = *reinterpret_cast<const Sums*>(gradients.part_sums + i);
+    for (int part = 1; part < gradients.parts; ++part) {
+        const Sums more = *reinterpret_cast<const Sums*>(gradients.part_sums + 2 * part * size + i);
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j)
+            sum.at[j] += more.at[j];
+    }
+    Values rounded;
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j)
+        rounded.at[j] = from_float<Bf16>(sum.at[j]);
+    const Rows& to = i < size ? gradients.dk : gradients.dv;
+    const std::int64_t row = i % size / width;
+    const std::int64_t column = i % size % width;
+    *reinterpret_cast<Values*>(static_cast<Bf16*>(to.data) + row * to.pitch + column) = rounded;
+}
+
+inline void launch_attention_parts(StreamHandle stream, const AttentionWork& work,
+                                   const AttentionGradients& gradients, bool vectors) {
+    constexpr int kAtOnce = 4;
+    const int width = static_cast<int>(work.kv_heads * work.head_dim);
+    const std::int64_t threads = 2 * work.q_tokens * width / (vectors ? kAtOnce : 1);
+    const auto blocks = static_cast<unsigned>((threads + kDeltaThreads - 1) / kDeltaThreads);
+    if (vectors)
+        attention_parts_kernel<kAtOnce>
+            <<<blocks, kDeltaThreads, 0, stream>>>(gradients, work.q_tokens, width);
+    else
+        attention_parts_kernel<1>
+            <<<blocks, kDeltaThreads, 0, stream>>>(gradients, work.q_tokens, width);
+    check_launch("attention_backward (parts)");
 }
 
 }  // namespace garam::cuda
