@@ -20,7 +20,7 @@
 namespace garam {
 
 struct LoraPart {
-    std::int64_t begin = 0;    // its rows of the stacked output: [begin, end)
+    std::int64_t begin = 0;  // its rows of the stacked output: [begin, end)
     std::int64_t end = 0;
     std::uint32_t module = 0;  // dropout key
     Tensor A_gradient;         // f32 [r, in]; empty when nothing is trained
@@ -63,12 +63,12 @@ void lora_up_backward(Stream& stream, const LoraGroup& group, const Tensor& dy, 
                       const Tensor& dh);
 
 // A_gradient_m += dh_mᵀ mask_m(x). One read of x.
-bool lora_down_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& x,
-                        const Tensor& dh);
+bool lora_down_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
+                        const Tensor& x, const Tensor& dh);
 
 // dx [tokens, in] += sum over parts of mask_m(dh_m A_m). Where no mask is active the product
 // [dy | dh] [W ; A] has this term already.
-bool lora_input_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& dh,
-                         const Tensor& dx);
+bool lora_input_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
+                         const Tensor& dh, const Tensor& dx);
 
 }  // namespace garam

@@ -1,6 +1,6 @@
 // u = [mask_0(x) A_0' | …] of one reading of x. A block has 32 tokens, 16 a warp; four warps of the same
-// tokens share the columns and add up at the end. Where there are few tokens, several blocks share the columns and leave their sums in
-// scratch, which a second kernel adds in order.
+// tokens share the columns and add up at the end. Where there are few tokens, several blocks share the
+// columns and leave their sums in scratch, which a second kernel adds in order.
 #include "garam/kernels/cuda/lora_tiles.cuh"
 
 namespace garam::cuda {
