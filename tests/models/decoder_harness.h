@@ -1,4 +1,4 @@
-// A decoder with the device, arena, meter and stream that it runs with.
+// A decoder with the device, arena, meter and stream that it runs with: the processor or a card.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,7 @@
 #include "garam/models/decoder.h"
 #include "garam/ops/elementwise.h"
 #include "garam/runtime/transfer.h"
+#include "testing/cards.h"
 
 namespace garam::testing {
 
@@ -20,7 +21,7 @@ struct DecoderHarness {
 
     DecoderHarness(const ModelFiles& files, const Decoder::Options& options,
                    const DeviceProfile& profile = detect_cpu_profile())
-        : device(make_cpu_device(profile)),
+        : device(make_device(profile)),
           arena(*device, std::int64_t{256} << 20),
           stream(*device, arena, meter),
           model(*device, files, options),
@@ -34,9 +35,11 @@ struct DecoderHarness {
             model.train_step(stream, batch, pass, loss_sum.tensor);
         return read_scalar(stream, loss_sum.tensor);
     }
-    std::vector<float> all_gradients() const {
-        const float* const values = model.all_gradients().data<float>();
-        return {values, values + model.all_gradients().elements()};
+    std::vector<float> all_gradients() { return values(model.all_gradients()); }
+    std::vector<float> values(const Tensor& tensor) {
+        std::vector<float> result(static_cast<std::size_t>(tensor.elements()));
+        copy_to_host(stream, tensor, result.data());
+        return result;
     }
     // Logits of every token of a batch.
     std::vector<float> logits(const TokenBatch& batch) {

@@ -19,10 +19,6 @@ constexpr std::int64_t kRank = 3;
 
 using Values = std::vector<double>;
 
-Values values_of(const Tensor& tensor) {
-    return {tensor.data<float>(), tensor.data<float>() + tensor.elements()};
-}
-
 // Everything that a linear with an adapter reads, in double precision.
 struct Inputs {
     Values x, weight, bias, A, B, dy;
@@ -52,11 +48,14 @@ struct Inputs {
     static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 };
 
-class LinearTest : public ::testing::TestWithParam<double> {};
-INSTANTIATE_TEST_SUITE_P(Dropout, LinearTest, ::testing::Values(0.0, 0.4));
+class LinearTest : public ::testing::TestWithParam<DeviceProfile> {
+  protected:
+    void check_gradients(double dropout_rate);
+};
+GARAM_FOR_CPU_AND_CARDS(LinearTest);
 
-TEST_P(LinearTest, ForwardAndEveryGradientAgainstDoublePrecision) {
-    LayerHarness h;
+void LinearTest::check_gradients(double dropout_rate) {
+    LayerHarness h(GetParam());
     Linear linear;
     linear.weight = h.random({kOut, kIn});
     linear.bias = h.random({kOut});
@@ -68,7 +67,7 @@ TEST_P(LinearTest, ForwardAndEveryGradientAgainstDoublePrecision) {
     linear.lora->A_gradient = h.zeros({kRank, kIn});
     linear.lora->B_gradient = h.zeros({kOut, kRank});
     linear.lora->scaling = 1.75f;
-    linear.lora->dropout = static_cast<float>(GetParam());
+    linear.lora->dropout = static_cast<float>(dropout_rate);
     linear.lora->module = 5;
     const DropoutContext context{true, 3, h.of(std::vector<std::int32_t>{8}),
                                  h.of(std::vector<std::int32_t>{0, 1, 2, 0, 1, 2, 3}),
@@ -80,30 +79,30 @@ TEST_P(LinearTest, ForwardAndEveryGradientAgainstDoublePrecision) {
     const Tensor dx = h.random({kTokens, kIn});
 
     // The mask that the layer draws, read off a tensor of ones.
-    const Tensor ones = h.zeros({kTokens, kIn});
-    std::fill_n(ones.data<float>(), ones.elements(), 1.0f);
+    const Tensor ones = h.all(1, {kTokens, kIn});
     const Tensor mask = h.zeros({kTokens, kIn});
     dropout(h.stream, ones, linear.lora->dropout,
             {context.seed, context.step, linear.lora->module, context.positions, context.samples},
             mask, false);
 
-    Inputs inputs{values_of(x),
-                  values_of(linear.weight),
-                  values_of(linear.bias),
-                  values_of(linear.lora->A),
-                  values_of(linear.lora->B),
-                  values_of(dy),
-                  values_of(mask),
+    Inputs inputs{h.values(x),
+                  h.values(linear.weight),
+                  h.values(linear.bias),
+                  h.values(linear.lora->A),
+                  h.values(linear.lora->B),
+                  h.values(dy),
+                  h.values(mask),
                   1.75};
     linear_forward(h.stream, linear, x, y, false, context, u);
+    const Values outputs = h.values(y);
     double got = 0;
-    for (std::int64_t i = 0; i < y.elements(); ++i)
-        got += static_cast<double>(y.data<float>()[i]) * static_cast<double>(dy.data<float>()[i]);
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+        got += outputs[i] * inputs.dy[i];
     EXPECT_NEAR(got, inputs.loss(), 1e-5 * std::fabs(inputs.loss()) + 1e-5);
 
     linear_backward(h.stream, linear, x, u, dy, dx, false, context);
     const auto error = [&](const Tensor& variable, const Tensor& gradient, Values Inputs::*field) {
-        return difference_error(variable, gradient, [&](const Values& values) {
+        return difference_error(h.values(variable), h.values(gradient), [&](const Values& values) {
             Inputs changed = inputs;
             changed.*field = values;
             return changed.loss();
@@ -117,28 +116,34 @@ TEST_P(LinearTest, ForwardAndEveryGradientAgainstDoublePrecision) {
     EXPECT_EQ(h.arena.used(), 0);
 }
 
+TEST_P(LinearTest, ForwardAndEveryGradientAgainstDoublePrecision) {
+    check_gradients(0);
+}
+TEST_P(LinearTest, WithDropout) {
+    check_gradients(0.4);
+}
+
 // A residual stream is added to; gradients add up over micro-batches.
-TEST(Linear, AccumulatesWhereAsked) {
-    LayerHarness h;
+TEST_P(LinearTest, AccumulatesWhereAsked) {
+    LayerHarness h(GetParam());
     Linear linear;
     linear.weight = h.random({kOut, kIn});
     linear.weight_gradient = h.zeros({kOut, kIn});
     const Tensor x = h.random({kTokens, kIn});
     const Tensor y = h.random({kTokens, kOut});
-    const Tensor sum = h.zeros({kTokens, kOut});
-    std::copy_n(y.data<float>(), y.elements(), sum.data<float>());
+    const Tensor sum = h.copy_of(y);
     const Tensor plain = h.zeros({kTokens, kOut});
     linear_forward(h.stream, linear, x, plain, false, {}, {});
     linear_forward(h.stream, linear, x, sum, true, {}, {});
-    for (std::int64_t i = 0; i < y.elements(); ++i)
-        EXPECT_NEAR(sum.data<float>()[i], plain.data<float>()[i] + y.data<float>()[i], 1e-5);
+    const Values before = h.values(y), added = h.values(plain), sums = h.values(sum);
+    for (std::size_t i = 0; i < sums.size(); ++i)
+        EXPECT_NEAR(sums[i], added[i] + before[i], 1e-5);
     linear_backward(h.stream, linear, x, {}, y, {}, false, {});
-    const std::vector<float> once(linear.weight_gradient.data<float>(),
-                                  linear.weight_gradient.data<float>() + kOut * kIn);
+    const Values once = h.values(linear.weight_gradient);
     linear_backward(h.stream, linear, x, {}, y, {}, false, {});
+    const Values twice = h.values(linear.weight_gradient);
     for (std::size_t i = 0; i < once.size(); ++i)
-        EXPECT_NEAR(linear.weight_gradient.data<float>()[i], 2 * once[i],
-                    1e-5 * (1 + std::fabs(once[i])));
+        EXPECT_NEAR(twice[i], 2 * once[i], 1e-5 * (1 + std::fabs(once[i])));
 }
 
 }  // namespace

@@ -42,8 +42,11 @@ double reference_loss(const Values& x, const Values& norm, const Values& weight,
     return total;
 }
 
-TEST(LmHead, LossAndGradientsAgainstDoublePrecision) {
-    LayerHarness h;
+class LmHeadTest : public ::testing::TestWithParam<DeviceProfile> {};
+GARAM_FOR_CPU_AND_CARDS(LmHeadTest);
+
+TEST_P(LmHeadTest, LossAndGradientsAgainstDoublePrecision) {
+    LayerHarness h(GetParam());
     LmHead head;
     head.norm = {h.random({kHidden}), h.zeros({kHidden}), 1e-5f};
     head.weight = h.random({kVocab, kHidden});
@@ -55,48 +58,49 @@ TEST(LmHead, LossAndGradientsAgainstDoublePrecision) {
     lm_head_loss(h.stream, head, CrossEntropyLoss(), x, h.of(kRows), h.of(kTargets), losses, sum,
                  dx);
 
-    const auto values = [](const Tensor& t) {
-        return Values(t.data<float>(), t.data<float>() + t.elements());
-    };
-    const Values x0 = values(x), n0 = values(head.norm.weight), w0 = values(head.weight);
-    EXPECT_NEAR(sum.data<float>()[0], reference_loss(x0, n0, w0, 1e-5), 1e-5);
-    EXPECT_LE(
-        difference_error(x, dx, [&](const Values& v) { return reference_loss(v, n0, w0, 1e-5); }),
-        1e-4);
-    EXPECT_LE(difference_error(head.norm.weight, head.norm.weight_gradient,
+    const Values x0 = h.values(x), n0 = h.values(head.norm.weight), w0 = h.values(head.weight);
+    const Values gradient = h.values(dx);
+    EXPECT_NEAR(h.values(sum)[0], reference_loss(x0, n0, w0, 1e-5), 1e-5);
+    EXPECT_LE(difference_error(x0, gradient,
+                               [&](const Values& v) { return reference_loss(v, n0, w0, 1e-5); }),
+              1e-4);
+    EXPECT_LE(difference_error(n0, h.values(head.norm.weight_gradient),
                                [&](const Values& v) { return reference_loss(x0, v, w0, 1e-5); }),
               1e-4);
-    EXPECT_LE(difference_error(head.weight, head.weight_gradient,
+    EXPECT_LE(difference_error(w0, h.values(head.weight_gradient),
                                [&](const Values& v) { return reference_loss(x0, n0, v, 1e-5); }),
               1e-4);
     for (const std::int64_t row : {0, 3, 4, 6, 7}) {  // no target: exactly zero
         for (std::int64_t c = 0; c < kHidden; ++c)
-            EXPECT_EQ(dx.data<float>()[row * kHidden + c], 0.0f);
+            EXPECT_EQ(gradient[static_cast<std::size_t>(row * kHidden + c)], 0.0);
     }
     EXPECT_EQ(h.arena.used(), 0);
 }
 
 // Rows beyond one chunk of logits give what they give alone.
-TEST(LmHead, ChunksDoNotShow) {
-    constexpr std::int64_t kWide = 70000;  // 64 rows a chunk
-    LayerHarness h;
+TEST_P(LmHeadTest, ChunksDoNotShow) {
+    const bool is_card = GetParam().is_cuda();
+    // 64 rows a chunk on the processor, 1024 on a card.
+    const std::int64_t wide = is_card ? 3000 : 70000;
+    LayerHarness h(GetParam());
     LmHead head;
     head.norm = {h.random({4}), {}, 1e-5f};
-    head.weight = h.random({kWide, 4});
-    const std::int64_t rows = 2 * logits_chunk_rows(detect_cpu_profile(), kWide, 1 << 20) + 5;
-    ASSERT_LT(logits_chunk_rows(detect_cpu_profile(), kWide, rows), rows);
+    head.weight = h.random({wide, 4});
+    const std::int64_t chunk = logits_chunk_rows(GetParam(), wide, 1 << 20);
+    const std::int64_t rows = 2 * chunk + 5;
+    ASSERT_LT(logits_chunk_rows(GetParam(), wide, rows), rows);
     const Tensor x = h.random({rows, 4});
     const Tensor dx = h.zeros({rows, 4});
     std::vector<std::int32_t> all, targets;
-    for (std::int32_t r = 0; r < rows; ++r) {
-        all.push_back(r);
-        targets.push_back((r * 977) % kWide);
+    for (std::int64_t r = 0; r < rows; ++r) {
+        all.push_back(static_cast<std::int32_t>(r));
+        targets.push_back(static_cast<std::int32_t>((r * 977) % wide));
     }
     const Tensor losses = h.zeros({rows});
     const Tensor sum = h.zeros({1});
     lm_head_loss(h.stream, head, CrossEntropyLoss(), x, h.of(all), h.of(targets), losses, sum, dx);
-    double total = 0;
-    for (const std::int64_t row : {std::int64_t{0}, std::int64_t{63}, std::int64_t{64}, rows - 1}) {
+    const Values each = h.values(losses), gradient = h.values(dx);
+    for (const std::int64_t row : {std::int64_t{0}, chunk - 1, chunk, rows - 1}) {
         const Tensor one_dx = h.zeros({1, 4});
         const Tensor one_loss = h.zeros({1});
         const Tensor one_sum = h.zeros({1});
@@ -104,13 +108,15 @@ TEST(LmHead, ChunksDoNotShow) {
                      h.of(std::vector<std::int32_t>{0}),
                      h.of(std::vector<std::int32_t>{targets[static_cast<std::size_t>(row)]}),
                      one_loss, one_sum, one_dx);
-        EXPECT_NEAR(one_loss.data<float>()[0], losses.data<float>()[row], 1e-5);
-        for (int c = 0; c < 4; ++c)
-            EXPECT_NEAR(one_dx.data<float>()[c], dx.data<float>()[row * 4 + c], 1e-5);
+        EXPECT_NEAR(h.values(one_loss)[0], each[static_cast<std::size_t>(row)], 1e-5);
+        const Values alone = h.values(one_dx);
+        for (std::size_t c = 0; c < 4; ++c)
+            EXPECT_NEAR(alone[c], gradient[static_cast<std::size_t>(row) * 4 + c], 1e-5);
     }
-    for (std::int64_t r = 0; r < rows; ++r)
-        total += static_cast<double>(losses.data<float>()[r]);
-    EXPECT_NEAR(sum.data<float>()[0], total, 1e-6 * total);
+    double total = 0;
+    for (const double loss : each)
+        total += loss;
+    EXPECT_NEAR(h.values(sum)[0], total, 1e-6 * total);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 
 #include "garam/core/parallel.h"
 
@@ -15,9 +16,47 @@ void poison(std::vector<std::uint64_t>& bytes) {
     std::fill(bytes.begin(), bytes.end(), ~std::uint64_t{0});  // NaN in every float format
 }
 
+// A card with the step memory that all cases use in turn, reserved once a process.
+class Card {
+  public:
+    static Card& of(const DeviceProfile& profile) {
+        static std::map<std::string, Card> opened;
+        return opened.try_emplace(card_name(profile), profile).first->second;
+    }
+    explicit Card(const DeviceProfile& profile)
+        : device_(make_cuda_device(profile)),
+          arena_(*device_, kArena),
+          soil_(*device_, std::int64_t{64} << 20) {
+        std::memset(soil_.raw(), 0xff, static_cast<std::size_t>(soil_.bytes()));
+    }
+    Device& device() { return *device_; }
+    Arena& arena() { return arena_; }
+    // The `bytes` that scratch will be taken from.
+    void poison_scratch(QueueHandle queue, std::int64_t bytes) {
+        if (bytes == 0) return;
+        const Tensor scratch = arena_.scratch(DType::u8, {bytes});
+        for (std::int64_t at = 0; at < bytes; at += soil_.bytes())
+            device_->copy_in(queue, static_cast<char*>(scratch.raw()) + at, soil_.raw(),
+                             std::min(soil_.bytes(), bytes - at));
+        arena_.rewind({});
+    }
+
+  private:
+    std::unique_ptr<Device> device_;
+    Arena arena_;
+    PinnedBuffer soil_;
+};
+
 }  // namespace
 
 std::vector<DeviceProfile> test_profiles() {
+    std::vector<DeviceProfile> profiles = cpu_profiles();
+    for (const DeviceProfile& card : card_profiles())
+        profiles.push_back(card);
+    return profiles;
+}
+
+std::vector<DeviceProfile> cpu_profiles() {
     const DeviceProfile host = detect_cpu_profile();
     std::vector<DeviceProfile> profiles;
     for (const CpuIsa isa : {CpuIsa::generic, CpuIsa::avx2, CpuIsa::avx512}) {
@@ -32,11 +71,14 @@ std::vector<DeviceProfile> test_profiles() {
 }
 
 std::string profile_name(const DeviceProfile& profile) {
+    if (profile.is_cuda()) return card_name(profile);
     return std::string(name_of(profile.isa)) + (profile.fast_bf16 ? "_bf16" : "");
 }
 
 OpRun::OpRun(const DeviceProfile& profile, std::uint64_t seed)
-    : profile_(profile), device_(make_cpu_device(profile)), random_(seed) {}
+    : profile_(profile),
+      cpu_(profile.is_cuda() ? nullptr : make_cpu_device(profile)),
+      random_(seed) {}
 
 int OpRun::add(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t pad, Role role) {
     Memory memory{dtype, rows, columns, columns + pad, role, {}, {}};
@@ -96,18 +138,43 @@ void OpRun::set(int tensor, const std::vector<double>& values) {
     memory.start = memory.now;
 }
 
-std::vector<Tensor> OpRun::views() {
-    std::vector<Tensor> views;
-    for (Memory& memory : memories_)
-        views.emplace_back(memory.now.data(), memory.dtype, Shape{memory.rows, memory.columns},
-                           DeviceKind::cpu, memory.pitch);
-    return views;
+void OpRun::set_bits(int tensor, const std::vector<std::uint16_t>& bits) {
+    Memory& memory = memories_[static_cast<std::size_t>(tensor)];
+    ASSERT_EQ(size_of(memory.dtype), 2u);
+    ASSERT_EQ(static_cast<std::int64_t>(bits.size()), memory.rows * memory.pitch);
+    std::memcpy(memory.now.data(), bits.data(), 2 * bits.size());
+    memory.start = memory.now;
 }
 
-void OpRun::compute(const Body& body, int threads, std::int64_t& peak, Cost& cost) {
-    for (Memory& memory : memories_)
+OpRun::Needs OpRun::plan(const Body& body) const {
+    // The plan must not depend on the threads of the moment, only on those of the profile.
+    const int before = num_threads();
+    set_num_threads(3);
+    const auto dry = make_dry_device(profile_);
+    std::vector<Buffer> buffers;
+    std::vector<Tensor> tensors;
+    for (const Memory& memory : memories_) {
+        buffers.emplace_back(*dry, memory.bytes(), Purpose::scratch);
+        tensors.push_back(memory.view(buffers.back().raw(), DeviceKind::dry));
+    }
+    Arena arena(*dry, kArena);
+    Meter meter;
+    meter.enable(true);
+    Stream stream(*dry, arena, meter);
+    body(stream, tensors);
+    set_num_threads(before);
+    EXPECT_EQ(arena.used(), 0);
+    EXPECT_GT(meter.total().calls, 0);
+    return {arena.peak(), meter.total().cost};
+}
+
+OpRun::Needs OpRun::compute(const Body& body, int threads) {
+    std::vector<Tensor> tensors;
+    for (Memory& memory : memories_) {
         memory.now = memory.start;
-    Arena arena(*device_, kArena);
+        tensors.push_back(memory.view(memory.now.data(), DeviceKind::cpu));
+    }
+    Arena arena(*cpu_, kArena);
     // Scratch comes from the high end; what an op fails to write there must show.
     const Tensor soil = arena.scratch(DType::u8, {1 << 20});
     std::memset(soil.raw(), 0xff, 1 << 20);
@@ -115,14 +182,46 @@ void OpRun::compute(const Body& body, int threads, std::int64_t& peak, Cost& cos
     arena.reset_peak();
     Meter meter;
     meter.enable(true);
-    Stream stream(*device_, arena, meter);
+    Stream stream(*cpu_, arena, meter);
     const int before = num_threads();
     set_num_threads(threads);
-    body(stream, views());
+    body(stream, tensors);
     set_num_threads(before);
     EXPECT_EQ(arena.used(), 0) << "the op left scratch behind";
-    peak = arena.peak();
-    cost = meter.total().cost;
+    return {arena.peak(), meter.total().cost};
+}
+
+OpRun::Needs OpRun::compute_on_card(const Body& body, bool recorded, std::int64_t planned_peak) {
+    Card& card = Card::of(profile_);
+    Device& device = card.device();
+    Arena& arena = card.arena();
+    arena.rewind({});  // a case that threw may have left some
+    Meter meter;
+    meter.enable(true);
+    Stream stream(device, arena, meter);
+    // One allocation a tensor, so that a sanitizer sees what lies beyond.
+    std::vector<Buffer> buffers;
+    std::vector<Tensor> tensors;
+    for (const Memory& memory : memories_) {
+        buffers.emplace_back(device, memory.bytes(), Purpose::scratch);
+        device.copy_in(stream.queue(), buffers.back().raw(), memory.start.data(), memory.bytes());
+        tensors.push_back(memory.view(buffers.back().raw(), DeviceKind::cuda));
+    }
+    card.poison_scratch(stream.queue(), planned_peak);
+    arena.reset_peak();
+    std::unique_ptr<RecordedWork> work;
+    if (recorded) device.begin_recording(stream.queue());
+    body(stream, tensors);
+    if (recorded) {
+        work = device.end_recording(stream.queue());
+        work->enqueue(stream.queue());
+    }
+    for (std::size_t i = 0; i < memories_.size(); ++i)
+        device.copy_out(stream.queue(), memories_[i].now.data(), buffers[i].raw(),
+                        memories_[i].bytes());
+    stream.synchronize();
+    EXPECT_EQ(arena.used(), 0) << "the op left scratch behind";
+    return {arena.peak(), meter.total().cost};
 }
 
 void OpRun::check_untouched(const Memory& memory, std::size_t number) const {
@@ -142,49 +241,30 @@ void OpRun::check_untouched(const Memory& memory, std::size_t number) const {
 }
 
 void OpRun::run(const Body& body, const Cost& cost, bool same_bits_for_any_threads) {
-    std::int64_t peak = 0;
-    Cost metered;
+    const Needs planned = plan(body);
     std::vector<std::vector<std::uint64_t>> first;
-    for (const int threads : {1, 2, 3}) {
-        compute(body, threads, peak, metered);
+    for (const int turn : {1, 2, 3}) {
+        const Needs needs = profile_.is_cuda() ? compute_on_card(body, turn == 3, planned.peak)
+                                               : compute(body, turn);
+        EXPECT_EQ(needs.peak, planned.peak) << "plan and run need different scratch";
+        EXPECT_EQ(needs.cost.flops, planned.cost.flops);
+        EXPECT_EQ(needs.cost.bytes_read, planned.cost.bytes_read);
+        EXPECT_EQ(needs.cost.bytes_written, planned.cost.bytes_written);
         for (std::size_t i = 0; i < memories_.size(); ++i) {
-            if (threads == 1) {
+            if (turn == 1) {
                 first.push_back(memories_[i].now);
-            } else if (same_bits_for_any_threads) {
+            } else if (same_bits_for_any_threads || profile_.is_cuda()) {
                 EXPECT_TRUE(memories_[i].now == first[i])
-                    << "tensor " << i << " differs between 1 and " << threads << " threads";
+                    << "tensor " << i << " differs between "
+                    << (profile_.is_cuda() ? turn == 3 ? "a run and recorded work" : "two runs"
+                                           : "numbers of threads");
             }
             check_untouched(memories_[i], i);
         }
     }
-    EXPECT_EQ(metered.flops, cost.flops);
-    EXPECT_EQ(metered.bytes_read, cost.bytes_read);
-    EXPECT_EQ(metered.bytes_written, cost.bytes_written);
-
-    // The plan must not depend on the threads of the moment, only on those of the profile.
-    const int before = num_threads();
-    set_num_threads(3);
-    const auto dry = make_dry_device(profile_);
-    std::vector<Buffer> buffers;
-    std::vector<Tensor> tensors;
-    for (const Memory& memory : memories_) {
-        buffers.emplace_back(*dry, static_cast<std::int64_t>(memory.now.size()) * 8,
-                             Purpose::scratch);
-        tensors.emplace_back(buffers.back().raw(), memory.dtype, Shape{memory.rows, memory.columns},
-                             DeviceKind::dry, memory.pitch);
-    }
-    Arena arena(*dry, kArena);
-    Meter meter;
-    meter.enable(true);
-    Stream stream(*dry, arena, meter);
-    body(stream, tensors);
-    set_num_threads(before);
-    EXPECT_EQ(arena.used(), 0);
-    EXPECT_EQ(arena.peak(), peak) << "plan and run need different scratch";
-    EXPECT_EQ(meter.total().cost.flops, metered.flops);
-    EXPECT_EQ(meter.total().cost.bytes_read, metered.bytes_read);
-    EXPECT_EQ(meter.total().cost.bytes_written, metered.bytes_written);
-    EXPECT_GT(meter.total().calls, 0);
+    EXPECT_EQ(planned.cost.flops, cost.flops);
+    EXPECT_EQ(planned.cost.bytes_read, cost.bytes_read);
+    EXPECT_EQ(planned.cost.bytes_written, cost.bytes_written);
 }
 
 std::vector<double> OpRun::read(const Memory& memory,

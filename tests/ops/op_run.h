@@ -2,12 +2,13 @@
 //
 // A case declares its tensors (random inputs; poisoned outputs; rows with a poisoned pad) and then runs
 // the op once by OpRun::run. That call
+// - plans the op on a dry device of the same profile, where nothing can be touched;
 // - computes with one thread, and again with two and three from the same start: all bits must agree
-//   (unless the op does not promise it);
+//   (unless the op does not promise it). On a card: twice, and a third time as recorded work;
 // - checks that pads were left alone, and that inputs were;
-// - repeats the op on a dry device of the same profile: same peak of step memory, same cost, nothing
-//   touched (its memory cannot be);
-// - compares the declared cost with the case's.
+// - compares step memory and cost with the plan's, and the cost with the case's.
+// Outputs, pads and step memory hold poison (NaN) before each run. A body reads and writes no tensor
+// itself: it may lie on a card.
 // Afterwards the tensors hold the result, read as doubles.
 #pragma once
 
@@ -20,6 +21,7 @@
 
 #include "garam/core/philox.h"
 #include "garam/runtime/stream.h"
+#include "testing/cards.h"
 
 namespace garam::testing {
 
@@ -27,8 +29,9 @@ namespace garam::testing {
 enum class Role : std::uint8_t { input, output, in_place };
 
 // The profiles that this machine can run: each instruction set up to its own, and its own without
-// native bf16.
+// native bf16; then its cards (testing/cards.h).
 std::vector<DeviceProfile> test_profiles();
+std::vector<DeviceProfile> cpu_profiles();
 std::string profile_name(const DeviceProfile& profile);
 
 // The largest relative error of one rounding: half the distance of neighbours at 1.
@@ -48,6 +51,8 @@ class OpRun {
     int integers(const std::vector<std::int32_t>& values);
     int integers64(const std::vector<std::int64_t>& values);
     void set(int tensor, const std::vector<double>& values);
+    // Of a dense tensor of 16-bit elements.
+    void set_bits(int tensor, const std::vector<std::uint16_t>& bits);
 
     // The op's call, on whichever device; t[i] is the tensor of number i.
     using Body = std::function<void(Stream& stream, const std::vector<Tensor>& t)>;
@@ -65,15 +70,26 @@ class OpRun {
         std::int64_t rows, columns, pitch;
         Role role;
         std::vector<std::uint64_t> now, start;  // 8-byte aligned
+
+        std::int64_t bytes() const { return static_cast<std::int64_t>(8 * start.size()); }
+        Tensor view(void* data, DeviceKind device) const {
+            return Tensor(data, dtype, {rows, columns}, device, pitch);
+        }
     };
     int add(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t pad, Role role);
-    std::vector<Tensor> views();
-    void compute(const Body& body, int threads, std::int64_t& peak, Cost& cost);
+    // What an op needed: of step memory, and as the meter heard.
+    struct Needs {
+        std::int64_t peak = 0;
+        Cost cost;
+    };
+    Needs plan(const Body& body) const;
+    Needs compute(const Body& body, int threads);
+    Needs compute_on_card(const Body& body, bool recorded, std::int64_t planned_peak);
     std::vector<double> read(const Memory& memory, const std::vector<std::uint64_t>& bytes) const;
     void check_untouched(const Memory& memory, std::size_t number) const;
 
     DeviceProfile profile_;
-    std::unique_ptr<Device> device_;
+    std::unique_ptr<Device> cpu_;  // none for a card
     Random random_;
     std::vector<Memory> memories_;
 };
@@ -102,7 +118,10 @@ class OpTest : public ::testing::TestWithParam<DeviceProfile> {};
 
 }  // namespace garam::testing
 
-#define GARAM_FOR_ALL_PROFILES(suite)                                       \
-    INSTANTIATE_TEST_SUITE_P(                                               \
-        Cpu, suite, ::testing::ValuesIn(::garam::testing::test_profiles()), \
-        [](const auto& test) { return ::garam::testing::profile_name(test.param); })
+#define GARAM_FOR_ALL_PROFILES(suite)                                                 \
+    INSTANTIATE_TEST_SUITE_P(                                                         \
+        Cpu, suite, ::testing::ValuesIn(::garam::testing::cpu_profiles()),            \
+        [](const auto& test) { return ::garam::testing::profile_name(test.param); }); \
+    INSTANTIATE_TEST_SUITE_P(                                                         \
+        Cuda, suite, ::testing::ValuesIn(::garam::testing::card_profiles()),          \
+        [](const auto& test) { return ::garam::testing::card_name(test.param); })
