@@ -49,24 +49,50 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
 
     const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * units * 16;
     const std::int64_t end = min(begin + units * 16, x.tokens);
-    for (std::int64_t first = begin; first < end; first += 16) {
-        const std::int64_t token[2] = {first + g, first + g + 8};
-        Bf16* rows[2];
-        bool inside[2];
+    // What a step reads of dx and of kept masks. These are read a step ahead; where masks are made, there
+    // is enough to do meanwhile.
+    constexpr bool kAhead = kMasking == Masking::read;
+    struct Step {
         uint4 held[2];
+        std::uint32_t bits[kParts][2];
+    };
+    const auto row_of = [&](std::int64_t token) {
+        return static_cast<Bf16*>(x.x.data) + token * x.x.pitch + column;
+    };
+    const auto load = [&](std::int64_t first) {
+        Step step{};
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const std::int64_t token = first + g + 8 * i;
+            const bool inside = token < end && column_inside;
+            step.held[i] = load_or_zero(row_of(token), inside);
+            if constexpr (kAhead) {
+#pragma unroll
+                for (int part = 0; part < kParts; ++part)
+                    step.bits[part][i] = inside ? *kept_byte(x, token, part, column) : 0u;
+            }
+        }
+        return step;
+    };
+    Step next{};
+    if constexpr (kAhead) next = load(begin);
+    for (std::int64_t first = begin; first < end; first += 16) {
+        Step now;
+        if constexpr (kAhead) {
+            now = next;
+            next = load(first + 16);
+        } else {
+            now = load(first);
+        }
+        uint4(&held)[2] = now.held;
+        std::uint32_t(&bits)[kParts][2] = now.bits;
+        const std::int64_t token[2] = {first + g, first + g + 8};
+        bool inside[2];
         TokenMask tokens[2];
-        std::uint32_t bits[kParts][2] = {};
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             inside[i] = token[i] < end && column_inside;
-            rows[i] = static_cast<Bf16*>(x.x.data) + token[i] * x.x.pitch + column;
-            held[i] = load_or_zero(rows[i], inside[i]);
             if constexpr (kMasking == Masking::make) tokens[i] = lora_token(x, token[i]);
-            if constexpr (kMasking == Masking::read) {
-#pragma unroll
-                for (int part = 0; part < kParts; ++part)
-                    bits[part][i] = inside[i] ? *kept_byte(x, token[i], part, column) : 0u;
-            }
         }
         float sums[2][8] = {};
 #pragma unroll
@@ -124,7 +150,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
                 pairs[pair] = pack(fmaf(sums[i][2 * pair], factor, __low2float(two)),
                                    fmaf(sums[i][2 * pair + 1], factor, __high2float(two)));
             }
-            *reinterpret_cast<uint4*>(rows[i]) = held[i];
+            *reinterpret_cast<uint4*>(row_of(token[i])) = held[i];
         }
     }
 }
