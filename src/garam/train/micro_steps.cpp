@@ -36,9 +36,9 @@ void MicroSteps::run(const TokenBatch& batch, const TrainingPass& pass, const Te
     copy(batch, pass.step, device);
 
     Shape& shape = shapes_[device.shape];
-    if (shape.work) {
+    if (shape.work && records_) {
         shape.work->enqueue(stream_.queue());
-    } else if (shape.was_run && records_ && device_.can_record()) {
+    } else if (shape.was_run && records_ && !shape.work && device_.can_record()) {
         device_.begin_recording(stream_.queue());
         model_.train_step(stream_, device, pass, loss_sum);
         shape.work = device_.end_recording(stream_.queue());
