@@ -6,9 +6,9 @@
 //   P = exp(s - lse), dP = dout v^T, dS = P * (dP - delta) * ds/d(q k^T)
 //   dv = P^T dout, dk = dS^T q, dq = dS k
 //
-// Floor: 14 flops for each allowed pair and head_dim entry at the rate of mma.sync; a slab of 16 rows a
-// warp reads 256 bytes of shared memory for each product of 4096 flops, which holds it to half of the
-// card's tensor rate.
+// Floor: 14 flops for each allowed pair and head_dim entry at the rate of mma.sync. A slab of 16 rows a
+// warp reads 256 bytes of shared memory for each product of 4096 flops, which holds dk and dv, whose sums
+// leave no registers for a second slab, to half of the card's tensor rate.
 #pragma once
 
 #include "garam/kernels/cuda/attention_tiles.cuh"
@@ -259,8 +259,10 @@ template <int kHeadDim>
 struct QueryTiles {
     static constexpr int kWarps = 4;
     static constexpr int kThreads = kWarps * kWarp;
-    static constexpr int kQueries = 64;
-    static constexpr int kKeys = kHeadDim <= 128 ? 64 : 16;
+    // Two slabs of queries share what is read of keys and values; their registers bound the keys at once.
+    static constexpr int kSlabs = kHeadDim <= 128 ? 2 : 1;
+    static constexpr int kQueries = kWarps * 16 * kSlabs;
+    static constexpr int kKeys = kHeadDim <= 80 ? 64 : kHeadDim <= 128 ? 32 : 16;
     static constexpr int kPitch = TileLayout<kHeadDim>::kPitch;
     static constexpr int kQueryBytes = kQueries * kPitch;
     static constexpr int kKeyBytes = kKeys * kPitch;
@@ -275,6 +277,7 @@ __global__ void __launch_bounds__(QueryTiles<kHeadDim>::kThreads, 2)
     using Tiles = QueryTiles<kHeadDim>;
     constexpr int kKeys = Tiles::kKeys;
     constexpr int kQueries = Tiles::kQueries;
+    constexpr int kSlabs = Tiles::kSlabs;
     extern __shared__ __align__(128) unsigned char shared_memory[];
 
     TilePlace place;
@@ -311,60 +314,58 @@ __global__ void __launch_bounds__(QueryTiles<kHeadDim>::kThreads, 2)
     load_keys(key_begin, 0);
 
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const int warp_row = static_cast<int>(threadIdx.x) / kWarp * 16;
+    const int warp_row = static_cast<int>(threadIdx.x) / kWarp * 16 * kSlabs;
     const int warp_query = first + warp_row;
     const ScoreScale scale = score_scale(work);
-    float lse[2] = {}, delta[2] = {};
+    float lse[kSlabs][2] = {}, delta[kSlabs][2] = {};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int query = warp_query + lane / 4 + half * 8;
-        if (query >= length) continue;
-        const std::int64_t at = static_cast<std::int64_t>(row) + query;
-        lse[half] = work.lse[at * work.lse_pitch + head] * kLog2E;
-        delta[half] = gradients.delta[at * work.heads + head];
-    }
-    constexpr bool kHeld = kHeadDim <= 128;
-    HeldFragments<kHeld ? kHeadDim : 16> held_queries, held_douts;
-    float dq[1][kHeadDim / 8][4] = {};
+    for (int slab = 0; slab < kSlabs; ++slab)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int query = warp_query + slab * 16 + lane / 4 + half * 8;
+            if (query >= length) continue;
+            const std::int64_t at = static_cast<std::int64_t>(row) + query;
+            lse[slab][half] = work.lse[at * work.lse_pitch + head] * kLog2E;
+            delta[slab][half] = gradients.delta[at * work.heads + head];
+        }
+    float dq[kSlabs][kHeadDim / 8][4] = {};
 
     int stage = 0;
     for (int key = key_begin; key < key_end; key += kKeys, stage ^= 1) {
         copy_async_wait<0>();
         __syncthreads();
         if (key + kKeys < key_end) load_keys(key + kKeys, stage ^ 1);
-        if constexpr (kHeld) {
-            if (key == key_begin) {
-                held_queries.load(queries, warp_row);
-                held_douts.load(douts, warp_row);
-            }
-        }
-        const int last = warp_query + 15;
+        const int last = warp_query + 16 * kSlabs - 1;
         if (key > last || warp_query - (key + kKeys - 1) >= window) continue;  // nothing seen
         const std::uint32_t keys =
             stages + static_cast<std::uint32_t>(stage * 2 * Tiles::kKeyBytes);
         const std::uint32_t values = keys + Tiles::kKeyBytes;
-        float p[1][kKeys / 8][4] = {};
-        float ds[1][kKeys / 8][4] = {};
-        if constexpr (kHeld) {
-            multiply_rows<kHeadDim, kKeys, 1>(p, held_queries, keys);
-            multiply_rows<kHeadDim, kKeys, 1>(ds, held_douts, values);
-        } else {
-            multiply_rows<kHeadDim, kKeys, 1>(p, TileFragments<kHeadDim>(queries, warp_row), keys);
-            multiply_rows<kHeadDim, kKeys, 1>(ds, TileFragments<kHeadDim>(douts, warp_row), values);
+        float p[kSlabs][kKeys / 8][4] = {};
+        float ds[kSlabs][kKeys / 8][4] = {};
+        multiply_rows<kHeadDim, kKeys, kSlabs>(p, TileFragments<kHeadDim>(queries, warp_row), keys);
+        multiply_rows<kHeadDim, kKeys, kSlabs>(ds, TileFragments<kHeadDim>(douts, warp_row),
+                                               values);
+        const bool partly = key + kKeys - 1 > warp_query || last - key >= window;
+        std::uint32_t rounded[kSlabs][kKeys / 16][4];
+#pragma unroll
+        for (int slab = 0; slab < kSlabs; ++slab) {
+            score_gradients<kKeys>(
+                p[slab], ds[slab], scale, [&](int, int i) { return lse[slab][i / 2]; },
+                [&](int, int i) { return delta[slab][i / 2]; });
+            if (partly)
+                hide_pairs<kKeys, false>(p[slab], ds[slab], warp_query + slab * 16, key, window);
+            to_fragments<kKeys>(ds[slab], rounded[slab]);
         }
-        score_gradients<kKeys>(
-            p[0], ds[0], scale, [&](int, int i) { return lse[i / 2]; },
-            [&](int, int i) { return delta[i / 2]; });
-        if (key + kKeys - 1 > warp_query || last - key >= window)
-            hide_pairs<kKeys, false>(p[0], ds[0], warp_query, key, window);
-        std::uint32_t rounded[1][kKeys / 16][4];
-        to_fragments<kKeys>(ds[0], rounded[0]);
-        multiply_columns<kHeadDim, kKeys, kHeadDim, 1>(dq, rounded, keys, 0);
+        multiply_columns<kHeadDim, kKeys, kHeadDim, kSlabs>(dq, rounded, keys, 0);
     }
-    store_rows<kHeadDim, kHeadDim, kVector>(
-        queries, warp_row, 0, dq[0], work.scale, work.scale,
-        head_rows(gradients.dq, static_cast<std::int64_t>(row) + warp_query, head, head_dim),
-        length - warp_query, head_dim);
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+        const int query = warp_query + slab * 16;
+        store_rows<kHeadDim, kHeadDim, kVector>(
+            queries, warp_row + slab * 16, 0, dq[slab], work.scale, work.scale,
+            head_rows(gradients.dq, static_cast<std::int64_t>(row) + query, head, head_dim),
+            length - query, head_dim);
+    }
 }
 
 template <int kHeadDim, bool kVector>
