@@ -44,14 +44,14 @@ void gated_mlp_backward(Stream& stream, const GatedMlp& layer, const PassContext
         projection_forward(stream, gate_up_proj, again, normed, features(gate_up, 2 * wide), {},
                            unused);
     } else if (pass.recompute >= Recompute::norms_and_activation) {
-        projection_refill(stream, gate_up_proj, pass, normed);
+        projection_refill(stream, gate_up_proj, pass, normed, saved.gate_up_proj);
     }
     const Tensor gate = gate_up.slice_columns(0, wide);
     const Tensor up = gate_up.slice_columns(wide, 2 * wide);
     if (pass.recompute >= Recompute::norms_and_activation) {
         product = projection_input(stream, again, dtype, tokens, layer.down_proj);
         silu_mul_forward(stream, gate, up, features(product, wide));
-        projection_refill(stream, layer.down_proj, pass, product);
+        projection_refill(stream, layer.down_proj, pass, product, saved.down_proj);
     }
 
     const Tensor dproduct = arena.scratch(dtype, {tokens, wide});

@@ -85,16 +85,29 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
         return;
     }
     const std::int64_t out = projection.out_features();
-    projection_refill(stream, projection, pass, x);
+    if (projection.tail > 0) {
+        LoraMask mask = mask_of(pass.dropout, projection.lora);
+        const std::int64_t in = projection.in_features();
+        const std::int64_t kept_bytes = lora_kept_bytes(projection.lora, in);
+        saved.kept = pass.keep && mask.active && kept_bytes > 0
+                         ? make_activation(stream, pass, DType::u8, {x.rows(), kept_bytes})
+                         : Tensor();
+        mask.kept = saved.kept;
+        saved.kept_is_written =
+            lora_down(stream, projection.lora, mask, features(x, in), tail_of(projection, x));
+    }
     matmul(stream, x, projection.packed.slice_rows(0, out), y,
            {.transpose_b = true, .addend = addend, .bias = projection.bias});
 }
 
 void projection_refill(Stream& stream, const Projection& projection, const PassContext& pass,
-                       const Tensor& x) {
+                       const Tensor& x, const ProjectionSaved& saved) {
     if (projection.tail == 0) return;
-    lora_down(stream, projection.lora, mask_of(pass.dropout, projection.lora),
-              features(x, projection.in_features()), tail_of(projection, x));
+    LoraMask mask = mask_of(pass.dropout, projection.lora);
+    mask.kept = saved.kept;
+    mask.kept_is_written = saved.kept_is_written;
+    lora_down(stream, projection.lora, mask, features(x, projection.in_features()),
+              tail_of(projection, x));
 }
 
 void projection_backward(Stream& stream, const Projection& projection, const PassContext& pass,
@@ -125,7 +138,9 @@ void projection_backward(Stream& stream, const Projection& projection, const Pas
     lora_up_backward(stream, projection.lora, gradient, tail_of(projection, x), dh);
     const ScratchScope scope(stream.arena());
     const std::int64_t kept_bytes = lora_kept_bytes(projection.lora, in);
-    if (mask.active && dx && kept_bytes > 0)
+    mask.kept = saved.kept;
+    mask.kept_is_written = saved.kept_is_written;
+    if (!mask.kept && mask.active && dx && kept_bytes > 0)
         mask.kept = stream.arena().scratch(DType::u8, {x.rows(), kept_bytes});
     mask.kept_is_written = lora_down_backward(stream, projection.lora, mask, input, dh);
     if (!dx) return;

@@ -38,9 +38,10 @@ struct Projection {
 // Sets the columns that this projection's adapters take on a card: for `adapters` of rank `rank`.
 std::int64_t projection_tail(std::int64_t adapters, std::int64_t rank);
 
-// u of each adapted part, where it is not in x's tail.
 struct ProjectionSaved {
-    std::array<Tensor, Projection::kMostParts> u;
+    std::array<Tensor, Projection::kMostParts> u;  // of each adapted part, where it is not in x's tail
+    Tensor kept;                                   // dropout's masks on a card (ops/lora.h)
+    bool kept_is_written = false;
 };
 
 // [tokens, in + tail] for an input that the backward needs, [tokens, out + tail] for y and its gradient.
@@ -61,7 +62,7 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
 
 // Makes the tail of an input again whose features were made again.
 void projection_refill(Stream& stream, const Projection& projection, const PassContext& pass,
-                       const Tensor& x);
+                       const Tensor& x, const ProjectionSaved& saved);
 
 // x and saved as the forward left them; dy wide, its tail is overwritten. Adds to the gradients of
 // whatever is trained; writes dx [tokens, in] unless it is empty.

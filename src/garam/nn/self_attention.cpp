@@ -118,7 +118,7 @@ void self_attention_backward(Stream& stream, const SelfAttention& layer, const P
     const Tensor normed =
         normalise_again(stream, layer.norm, pass, x, qkv_proj, saved.normed);
     if (pass.recompute >= Recompute::norms_and_activation)
-        projection_refill(stream, qkv_proj, pass, normed);
+        projection_refill(stream, qkv_proj, pass, normed, saved.qkv_proj);
     projection_backward(stream, qkv_proj, pass, normed, saved.qkv_proj, dqkv, dnormed);
     if (!dnormed) return;
     rms_norm_backward(stream, dnormed, x, layer.norm.weight, saved.rstd, features(dx, x.columns()),
