@@ -28,10 +28,6 @@ std::string name_of_case(const AttentionCase& c) {
     return name;
 }
 
-bool is_supported(const DeviceProfile& profile, const AttentionShape& shape) {
-    return profile.is_cuda() || (shape.window == 0 && shape.softcap == 0);
-}
-
 // The segments with their lengths in the device's memory too.
 struct DeviceSegments {
     AttentionSegments host;
@@ -57,7 +53,6 @@ double cap_error(const AttentionShape& shape) {
 
 TEST_P(Attention, Forward) {
     for (const AttentionCase& c : attention_cases()) {
-        if (!is_supported(GetParam(), c.shape)) continue;
         SCOPED_TRACE(name_of_case(c));
         const AttentionSegments segments = attention_segments(c);
         const std::int64_t tq = segments.cu_q.back(), tk = segments.cu_k.back();
@@ -104,7 +99,7 @@ TEST_P(Attention, Forward) {
 
 TEST_P(Attention, Backward) {
     for (const AttentionCase& c : attention_cases()) {
-        if (!c.key_lengths.empty() || !is_supported(GetParam(), c.shape)) continue;
+        if (!c.key_lengths.empty()) continue;
         SCOPED_TRACE(name_of_case(c));
         const AttentionSegments segments = attention_segments(c);
         const std::int64_t tokens = segments.cu_q.back();
@@ -179,24 +174,6 @@ TEST_P(Attention, RefusesSegmentsThatDoNotCover) {
                          },
                          {}),
                      Bug);
-}
-
-TEST_P(Attention, RefusesWindowsAndCapsOnTheCpu) {
-    if (GetParam().is_cuda()) GTEST_SKIP();
-    for (const AttentionShape& shape :
-         {AttentionShape{1, 1, 2, 1.0f, 3, 0}, AttentionShape{1, 1, 2, 1.0f, 0, 5.0f}}) {
-        OpRun run(GetParam());
-        const int q = run.input(DType::f32, 4, 2);
-        const int out = run.output(DType::f32, 4, 2);
-        const int lse = run.output(DType::f32, 4, 1);
-        EXPECT_THROW(run.run(
-                         [&](Stream& stream, const std::vector<Tensor>& t) {
-                             attention_forward(stream, shape, {{0, 4}, {0, 4}}, t[q], t[q], t[q],
-                                               t[out], t[lse]);
-                         },
-                         {}),
-                     Error);
-    }
 }
 
 }  // namespace

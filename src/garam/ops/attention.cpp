@@ -53,10 +53,6 @@ void check_shape(const Stream& stream, const AttentionShape& shape) {
             throw Error("attention: head_dim " + std::to_string(shape.head_dim) +
                         ", but a card takes at most " + std::to_string(cuda::kMostHeadDim) +
                         ": use device=cpu");
-    } else if (shape.window > 0 || shape.softcap > 0) {
-        throw Error(
-            "attention: sliding windows and soft caps of scores are only supported on a card: use "
-            "device=cuda");
     }
 }
 
@@ -130,6 +126,11 @@ std::optional<cuda::AttentionSplits> splits_of(const AttentionSegments& segments
 }
 
 // --- on the CPU ---------------------------------------------------------------------------------
+
+// Beyond every length where there is none.
+std::int64_t cpu_window(const AttentionShape& shape) {
+    return shape.window > 0 ? shape.window : std::int64_t{1} << 40;
+}
 
 // A block of queries of the heads [head, head + heads), which share a key/value head.
 struct ForwardItem {
@@ -222,7 +223,9 @@ void attention_forward(Stream& stream, const AttentionShape& shape,
         block.heads = item.heads;
         block.head_dim = d;
         block.visible = lk - lq + item.query + 1;
+        block.window = cpu_window(shape);
         block.scale = shape.scale;
+        block.softcap = shape.softcap;
         kernel(block, element_at<float>(scratch, worker, 0));
     });
 }
@@ -314,7 +317,9 @@ void attention_backward(Stream& stream, const AttentionShape& shape,
         work.length = length(segments.cu_q, segment);
         work.heads = group;
         work.head_dim = d;
+        work.window = cpu_window(shape);
         work.scale = shape.scale;
+        work.softcap = shape.softcap;
         kernels.attention_backward(work, element_at<float>(scratch, worker, 0));
     });
     if (in_place) return;

@@ -10,7 +10,7 @@
 // lse f32 [q_tokens, num_heads] = log sum exp of the scores is kept for the backward.
 //
 // A card takes head_dim up to 256 (best 64, 80, 96, 128 and 256; others cost as much as the next of
-// these) and scale > 0. Windows and soft caps exist on cards only: the CPU throws Error.
+// these) and scale > 0.
 //
 // Cost: 4 (forward) and 10 (backward) flops for each allowed (query, key) pair, head and head_dim entry,
 // that is the products alone, without what flash recomputes; every operand moved once, of a cache the

@@ -98,12 +98,40 @@ Strip strip_at(int64_t begin, int64_t rows, int64_t keys, int64_t visible) {
 
 // The columns that a row does not see become -inf up to the padded width, so that their exponential
 // is zero.
-void mask_scores(float* scores, const Strip& strip, int64_t visible) {
+void mask_scores(float* scores, const Strip& strip, int64_t visible, int64_t window) {
     for (int64_t row = strip.begin; row < strip.begin + strip.rows; ++row) {
         int64_t seen = least(strip.keys, visible + row);
         if (seen < 0) seen = 0;
         for (int64_t i = seen; i < padded(strip.keys); ++i)
             scores[row * kBlock + i] = -__builtin_inff();
+        const int64_t passed = least(strip.keys, visible + row - window);
+        for (int64_t i = 0; i < passed; ++i)
+            scores[row * kBlock + i] = -__builtin_inff();
+    }
+}
+
+// The first key of a tile of keys in which a query that sees the first `visible` finds its oldest.
+int64_t first_tile(int64_t visible, int64_t window) {
+    return visible > window ? (visible - window) / kBlock * kBlock : 0;
+}
+
+inline Vec tanh_of(Vec x) {
+    return 1.0f - 2.0f / (1.0f + exp_of(x + x));
+}
+
+// scores = softcap * tanh(scores / softcap)
+inline void cap_row(float* scores, int64_t columns, float softcap) {
+    for (int64_t i = 0; i < columns; i += kLanes)
+        store(scores + i, tanh_of(load(scores + i, Full{}) / softcap) * softcap, Full{});
+}
+// The same of scores / scale; gradients - delta are multiplied by the derivative.
+inline void cap_row(float* scores, float* gradients, int64_t columns, float scale, float softcap,
+                    float delta) {
+    for (int64_t i = 0; i < columns; i += kLanes) {
+        const Vec t = tanh_of(load(scores + i, Full{}) * (scale / softcap));
+        store(scores + i, t * (softcap / scale), Full{});
+        const Vec slope = 1.0f - t * t;
+        store(gradients + i, (load(gradients + i, Full{}) - delta) * slope + delta, Full{});
     }
 }
 
@@ -116,9 +144,11 @@ inline void soften_row(float* scores, int64_t keys, float& maximum, float& total
         maxima = max_of(load(scores + i, Full{}), maxima);
     const float before = maximum;
     maximum = max_of(maxima);
+    // A row that has seen no key yet (a window's edge) stays at zero.
+    const float offset = maximum == -__builtin_inff() ? 0.0f : maximum;
     Vec sum{};
     for (int64_t i = 0; i < padded(keys); i += kLanes) {
-        const Vec p = exp_of(load(scores + i, Full{}) - maximum);
+        const Vec p = exp_of(load(scores + i, Full{}) - offset);
         store(scores + i, p, Full{});
         sum += p;
     }
@@ -153,7 +183,8 @@ void attention_forward(const AttentionForward& block, float* scratch) {
         }
     }
     const int64_t keys_end = block.visible + rows - 1;
-    for (int64_t begin = 0; begin < keys_end; begin += kBlock) {
+    const int64_t keys_begin = first_tile(block.visible, block.window);
+    for (int64_t begin = keys_begin; begin < keys_end; begin += kBlock) {
         const int64_t keys = least(kBlock, keys_end - begin);
         transpose_tile(static_cast<const T*>(block.k.data) + begin * block.k.pitch, block.k.pitch,
                        keys, d, keys_transposed);
@@ -170,14 +201,16 @@ void attention_forward(const AttentionForward& block, float* scratch) {
                 gemm_strided({queries + (head * kBlock + row) * width, width, 1, keys_transposed,
                               kBlock, s, kBlock},
                              strip.rows, padded(strip.keys), d, false);
-                mask_scores(scores, strip, visible);
+                for (int64_t i = 0; block.softcap > 0 && i < strip.rows; ++i)
+                    cap_row(s + i * kBlock, padded(strip.keys), block.softcap);
+                mask_scores(scores, strip, visible, block.window);
                 for (int64_t i = 0; i < strip.rows; ++i) {
                     const int64_t at = head * kBlock + row + i;
                     soften_row(s + i * kBlock, strip.keys, maxima[at], totals[at],
-                               begin > 0 ? out + (row + i) * width : nullptr, width);
+                               begin > keys_begin ? out + (row + i) * width : nullptr, width);
                 }
                 gemm_strided({s, kBlock, 1, values, width, out + row * width, width}, strip.rows,
-                             width, strip.keys, begin > 0);
+                             width, strip.keys, begin > keys_begin);
             }
         }
     }
@@ -244,6 +277,8 @@ void attention_backward(const AttentionBackward& s, float* scratch) {
             dkeys[i] = dvalues[i] = 0;
         for (int64_t q_begin = k_begin; q_begin < s.length; q_begin += kBlock) {
             const int64_t nq = least(kBlock, s.length - q_begin);
+            const int64_t oldest = first_tile(q_begin + 1, s.window);
+            if (k_begin < oldest) break;  // out of the window of these queries and all later ones
             for (int64_t head = 0; head < s.heads; ++head) {
                 copy_tile(static_cast<const T*>(s.q.data) + q_begin * s.q.pitch + head * d,
                           s.q.pitch, nq, d, 1.0f, queries);
@@ -262,7 +297,10 @@ void attention_backward(const AttentionBackward& s, float* scratch) {
                                  columns, d, false);
                     gemm_strided({dout, width, 1, values_transposed, kBlock, ds, kBlock},
                                  strip.rows, columns, d, false);
-                    mask_scores(probabilities, strip, visible);
+                    for (int64_t i = 0; s.softcap > 0 && i < strip.rows; ++i)
+                        cap_row(p + i * kBlock, ds + i * kBlock, columns, s.scale, s.softcap,
+                                s.delta[(q_begin + row + i) * s.lse_pitch + head]);
+                    mask_scores(probabilities, strip, visible, s.window);
                     for (int64_t i = 0; i < strip.rows; ++i) {
                         const int64_t at = (q_begin + row + i) * s.lse_pitch + head;
                         score_gradients(p + i * kBlock, ds + i * kBlock, columns, s.scale,
@@ -280,7 +318,7 @@ void attention_backward(const AttentionBackward& s, float* scratch) {
                     const float* const part_sum = dqueries + row * width;
                     for_lanes(d, [&](int64_t i, auto part) {
                         Vec sum = load(part_sum + i, part);
-                        if (k_begin > 0) sum += load(dq + i, part);
+                        if (k_begin > oldest) sum += load(dq + i, part);
                         store(dq + i, sum, part);
                     });
                 }

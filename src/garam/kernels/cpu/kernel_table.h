@@ -48,14 +48,15 @@ constexpr std::int64_t kAttentionBlock = 64;
 
 // A block of at most kAttentionBlock queries of the `heads` query heads that share one key/value
 // head. Pointers are at the first row (of the block for q, out, lse; of the segment for k, v) and
-// at the first column of the first head. Query i of the block sees keys 0 … visible + i - 1.
+// at the first column of the first head. Query i of the block sees keys 0 … visible + i - 1, of these
+// the last `window`. softcap 0: none.
 struct AttentionForward {
     Rows q, k, v, out;
     float* lse;
     std::int64_t lse_pitch;
     std::int64_t queries, heads, head_dim;
-    std::int64_t visible;
-    float scale;
+    std::int64_t visible, window;
+    float scale, softcap;
 };
 
 // All of one segment for the `heads` query heads that share one key/value head. delta f32 [length,
@@ -68,7 +69,8 @@ struct AttentionBackward {
     float* dq;
     std::int64_t dq_pitch;
     std::int64_t length, heads, head_dim;
-    float scale;
+    std::int64_t window;
+    float scale, softcap;
 };
 
 // A block of c [m, n] = alpha * op(a) * op(b) (+ c when `accumulate`), m, n, k >= 1. `transpose_a`:
