@@ -39,6 +39,8 @@ inline const std::vector<AttentionCase>& attention_cases() {
         {bf16, {1, 1, 72, 0.12f}, {65}, {}, 0, 2145},
         {bf16, {2, 1, 120, 0.1f}, {70}, {}, 3, 2485},
         {f32, {2, 1, 256, 0.0625f}, {40}, {}, 0, 820},
+        // Blocks enough for a card: each sums dk and dv over all query heads of its key/value head.
+        {bf16, {264, 132, 8, 0.35f}, {70}, {}, 0, 2485},
         // Windows and caps.
         {f32, {2, 1, 16, 0.25f, 5}, {40, 3}, {}, 0, 40 * 5 - 10 + 6},
         {f32, {2, 2, 24, 0.2f, 0, 2.0f}, {50}, {}, 0, 1275},
