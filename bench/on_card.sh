@@ -5,19 +5,22 @@
 #   bench/on_card.sh [--seconds N] PART…      logs of each part in ${OUT:-/tmp}
 #
 #   parity       every test that has a card in its name
-#   parity_ptx   the same from compute_80's PTX, within 99 KB of shared memory
+#   parity_ptx   op cases within 99 KB of shared memory, and models, from compute_80's PTX
 #   sanitizer    memcheck, racecheck, initcheck and synccheck over op cases and a training step
 #   bench        the steps of the 2.4B shape;  bench8b, small, decode: other shapes
 #   ops          the 2.4B step op by op
 #   peers        Transformers + PEFT on the same shapes, bf16
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly CARD=$PWD/.card OUT=${OUT:-/tmp}
+readonly CARD=$PWD/.card OUT=${OUT:-/tmp} WORK=${TMPDIR:-/tmp}/garam-card
 SECONDS_LEFT=570
 [ "${1:-}" != --seconds ] || { SECONDS_LEFT=$2; shift 2; }
 mkdir -p "$OUT"
-[ ! -f "$CARD/data.tar.xz" ] || [ -d "$CARD/data" ] || { mkdir "$CARD/data" && tar -C "$CARD/data" -xJf "$CARD/data.tar.xz"; }
-export GARAM_TEST_DATA=$CARD/data
+rm -rf "$WORK"
+mkdir -p "$WORK/data"
+tar -C "$WORK" -xJf "$CARD/programs.tar.xz" || exit 1
+[ ! -f "$CARD/data.tar.xz" ] || tar -C "$WORK/data" -xJf "$CARD/data.tar.xz"
+export GARAM_TEST_DATA=$WORK/data
 
 # cuBLASLt comes with the toolkit or with PyTorch.
 find_cublas() {
@@ -27,7 +30,7 @@ find_cublas() {
     [ -z "$folder" ] || export LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 }
 find_cublas
-export LD_LIBRARY_PATH=$CARD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export LD_LIBRARY_PATH=$WORK/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
 SUMMARY=$OUT/summary.txt
 : >"$SUMMARY"
@@ -46,9 +49,9 @@ limited() {
 tests() {
     local name=$1 filter=$2 limit=$3 log=$OUT/$1.log status=0
     shift 3
-    [ -x "$CARD/bin/$name" ] || return 0
+    [ -x "$WORK/bin/$name" ] || { note "$name was not built"; return; }
     : >"$log"
-    limited "$limit" "$log" "$@" "$CARD/bin/$name" --gtest_filter="$filter" --gtest_brief=0 || status=$?
+    limited "$limit" "$log" "$@" "$WORK/bin/$name" --gtest_filter="$filter" --gtest_brief=0 || status=$?
     note "$(printf '%-14s %s: %s passed, %s failed, %s skipped, status %s' "$name" "${*##*/}" \
         "$(grep -c '^\[       OK' "$log")" "$(grep -c '^\[  FAILED.*ms)' "$log")" \
         "$(grep -c '^\[  SKIPPED.*ms)' "$log")" "$status")"
@@ -60,29 +63,33 @@ bench() { # LABEL ARGUMENT…
     local label=$1 log=$OUT/$1.log
     shift
     : >"$log"
-    limited 150 "$log" "$CARD/bin/step_bench" --folder /dev/shm "$@" || note "$label: ended with $?"
+    limited 150 "$log" "$WORK/bin/step_bench" --folder /dev/shm "$@" || note "$label: ended with $?"
     sed "s/^/$label: /" "$log" | tee -a "$SUMMARY"
 }
 
 part_parity() {
     local room
-    for room in ops nn models serve train; do tests "${room}_tests" '*uda*' 150; done
+    for room in runtime ops nn models serve train; do tests "${room}_tests" '*uda*' 150; done
 }
 part_parity_ptx() {
-    export CUDA_FORCE_PTX_JIT=1
-    tests ops_tests '*cuda_99k*' 150
-    tests models_tests '*uda*' 100
-    unset CUDA_FORCE_PTX_JIT
+    local name
+    export CUDA_CACHE_PATH=$WORK/compiled
+    for name in ops models; do
+        python3 bench/only_ptx.py "$WORK/bin/${name}_tests" "$WORK/bin/${name}_ptx_tests" || continue
+        tests "${name}_ptx_tests" '*cuda_99k*' 150
+    done
+    note "compiled from PTX: $(du -sh "$CUDA_CACHE_PATH" 2>/dev/null | cut -f1)"
+    unset CUDA_CACHE_PATH
 }
 part_sanitizer() {
     local tool
     for tool in memcheck racecheck synccheck initcheck; do
         local log=$OUT/sanitizer-$tool.log
         : >"$log"
-        limited 70 "$log" compute-sanitizer --tool $tool --error-exitcode 9 "$CARD/bin/step_bench" --shape tiny \
+        limited 70 "$log" compute-sanitizer --tool $tool --error-exitcode 9 "$WORK/bin/step_bench" --shape tiny \
             --device cuda --batch 2 --length 100 --steps 2 --warmup 2 --no-roofs
         note "sanitizer $tool, training steps: status $?, $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -n 1)"
-        limited 70 "$log" compute-sanitizer --tool $tool --error-exitcode 9 "$CARD/bin/ops_tests" \
+        limited 70 "$log" compute-sanitizer --tool $tool --error-exitcode 9 "$WORK/bin/ops_tests" \
             --gtest_filter="${SANITIZER_FILTER:-*/cuda}"
         note "sanitizer $tool, op cases: status $?, $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -n 1)"
     done
