@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 
 #include "garam/core/error.h"
 #include "garam/io/peft_adapter.h"
 #include "garam/serve/generation.h"
+#include "testing/cards.h"
 #include "testing/golden_batch.h"
 #include "testing/temp_dir.h"
 #include "testing/test_data.h"
@@ -15,6 +17,8 @@
 namespace garam {
 namespace {
 
+using testing::card_name;
+using testing::cards;
 using testing::data_dir;
 using testing::GoldenFile;
 
@@ -23,9 +27,17 @@ std::vector<std::int32_t> ids_of(const GoldenFile& golden, const std::string& na
     return {values.begin(), values.end()};
 }
 
-TEST(GreedyGolden, Stories260K) {
+class GreedyGolden : public ::testing::TestWithParam<DeviceProfile> {};
+GARAM_FOR_CPU_AND_CARDS(GreedyGolden);
+
+TEST_P(GreedyGolden, Stories260K) {
     GARAM_REQUIRE_DATA("golden/stories260K-hf");
-    Session session({.model = data_dir() / "golden/stories260K-hf", .dtype = "f32"});
+    if (GetParam().is_cuda() && GetParam().shared_bytes != cards().at(0).shared_bytes)
+        GTEST_SKIP() << "a session takes the card as it is";
+    const std::string device =
+        GetParam().is_cuda() ? "cuda:" + std::to_string(GetParam().ordinal) : "cpu";
+    Session session(
+        {.model = data_dir() / "golden/stories260K-hf", .device = device, .dtype = "f32"});
     const GoldenFile golden(data_dir() / "golden/stories260K-hf/greedy_golden.safetensors");
     const std::vector<std::int32_t> ids = ids_of(golden, "ids");
     ASSERT_EQ(ids.size(), 258u);
@@ -49,12 +61,14 @@ TEST(GreedyGolden, Stories260K) {
 }
 
 // The families' folders hold no tokenizer: decoding is greedy by hand over the decoder.
-class FamilyGreedy : public ::testing::TestWithParam<std::string> {};
+using Case = std::tuple<std::string, DeviceProfile>;
 
-std::vector<std::int32_t> decode_greedily(const ModelFiles& files,
+class FamilyGreedy : public ::testing::TestWithParam<Case> {};
+
+std::vector<std::int32_t> decode_greedily(const DeviceProfile& profile, const ModelFiles& files,
                                           const std::optional<PeftAdapter>& adapter,
                                           const GoldenFile& golden) {
-    const std::unique_ptr<Device> device = make_cpu_device();
+    const std::unique_ptr<Device> device = make_device(profile);
     Arena arena(*device, std::int64_t{64} << 20);
     Meter meter;
     Stream stream(*device, arena, meter);
@@ -76,28 +90,39 @@ std::vector<std::int32_t> decode_greedily(const ModelFiles& files,
 }
 
 TEST_P(FamilyGreedy, IdsAreExact) {
-    const std::filesystem::path folder = data_dir() / "golden/families" / GetParam();
+    const auto& [name, profile] = GetParam();
+    const std::filesystem::path folder = data_dir() / "golden/families" / name;
     const GoldenFile golden(folder / "golden.safetensors");
     const ModelFiles files = ModelFiles::open(folder);
     try {
         DecoderConfig::from_json(files.config(), folder.string());
     } catch (const Error& error) {
-        GTEST_SKIP() << GetParam() << ": " << error.what();
+        GTEST_SKIP() << name << ": " << error.what();
     }
-    EXPECT_EQ(decode_greedily(files, std::nullopt, golden), ids_of(golden, "greedy_ids"));
+    EXPECT_EQ(decode_greedily(profile, files, std::nullopt, golden), ids_of(golden, "greedy_ids"));
     if (!std::filesystem::exists(folder / "adapter")) return;
-    EXPECT_EQ(decode_greedily(files, read_peft_adapter(folder / "adapter"), golden),
+    EXPECT_EQ(decode_greedily(profile, files, read_peft_adapter(folder / "adapter"), golden),
               ids_of(golden, "lora.greedy_ids"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, FamilyGreedy,
-                         ::testing::ValuesIn(testing::folders_in(data_dir() / "golden/families")),
-                         [](const auto& param_info) {
-                             std::string name = param_info.param;
-                             for (char& c : name)
-                                 if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-                             return name;
-                         });
+std::string test_name(const ::testing::TestParamInfo<Case>& info) {
+    std::string name = std::get<0>(info.param);
+    for (char& c : name)
+        if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+    const DeviceProfile& profile = std::get<1>(info.param);
+    return profile.is_cuda() ? name + "_" + card_name(profile) : name;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Golden, FamilyGreedy,
+    ::testing::Combine(::testing::ValuesIn(testing::folders_in(data_dir() / "golden/families")),
+                       ::testing::Values(detect_cpu_profile())),
+    test_name);
+INSTANTIATE_TEST_SUITE_P(
+    Cuda, FamilyGreedy,
+    ::testing::Combine(::testing::ValuesIn(testing::folders_in(data_dir() / "golden/families")),
+                       ::testing::ValuesIn(testing::card_profiles())),
+    test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FamilyGreedy);
 
 }  // namespace

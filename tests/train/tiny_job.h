@@ -20,6 +20,7 @@ class TinyJob {
         write_tiny_model(dir_ / "model");
         write_rows("train.jsonl", lengths, 1);
         write_rows("validation.jsonl", {20, 11, 35}, 2);
+        config.device = "cpu";
         config.model = (dir_ / "model").string();
         config.data.train = (dir_ / "train.jsonl").string();
         config.data.validation = (dir_ / "validation.jsonl").string();

@@ -5,14 +5,19 @@
 #include "garam/core/json.h"
 #include "garam/io/peft_adapter.h"
 #include "garam/optim/schedule.h"
+#include "garam/runtime/transfer.h"
 #include "garam/train/engine.h"
+#include "testing/cards.h"
 #include "testing/golden_batch.h"
 #include "testing/test_data.h"
 
 namespace garam {
 namespace {
 
-TEST(Trace, TwentyStepsOfTheReference) {
+class Trace : public ::testing::TestWithParam<DeviceProfile> {};
+GARAM_FOR_CPU_AND_CARDS(Trace);
+
+TEST_P(Trace, TwentyStepsOfTheReference) {
     GARAM_REQUIRE_DATA("golden/peft/trace_case1/trace.json");
     const auto golden = testing::data_dir() / "golden";
     const auto folder = golden / "peft" / "trace_case1";
@@ -27,7 +32,7 @@ TEST(Trace, TwentyStepsOfTheReference) {
     options.model.lora = start.settings;
     options.optimizer.weight_decay = settings.at("weight_decay").number();
     options.max_grad_norm = settings.at("max_grad_norm").number();
-    const auto device = make_cpu_device();
+    const auto device = make_device(GetParam());
     TrainingEngine engine(*device, files, options, std::int64_t{64} << 20);
     engine.model().load_adapter(start, "case1");
     const ScheduleOptions schedule{.type = ScheduleType::cosine,
@@ -54,8 +59,9 @@ TEST(Trace, TwentyStepsOfTheReference) {
     for (const AdapterTensor& want : final.tensors) {
         for (const Parameter& parameter : engine.model().parameters()) {
             if (parameter.name != want.name) continue;
-            worst = std::max(worst,
-                             testing::relative_error(parameter.master.data<float>(), want.values));
+            const HostTensor got(engine.stream(), parameter.master);
+            worst =
+                std::max(worst, testing::relative_error(got.tensor().data<float>(), want.values));
         }
     }
     EXPECT_LE(worst, 1e-5);

@@ -14,6 +14,7 @@
 #include "garam/io/peft_adapter.h"
 #include "garam/io/safetensors.h"
 #include "garam/train/run_folder.h"
+#include "testing/cards.h"
 #include "train/tiny_job.h"
 
 namespace garam {
@@ -184,6 +185,54 @@ TEST(Trainer, InterruptSavesAndResumes) {
     stopped.run();
     EXPECT_EQ(adapter_bytes(stopped.output() / "adapter"),
               adapter_bytes(whole.output() / "adapter"));
+}
+
+class TrainerDevices : public ::testing::TestWithParam<DeviceProfile> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TrainerDevices);
+INSTANTIATE_TEST_SUITE_P(Cuda, TrainerDevices, ::testing::ValuesIn(testing::cards()),
+                         [](const auto& test) { return testing::card_name(test.param); });
+
+// On a card, too: two runs are bit-equal, and so are N steps, a stop, and N more.
+TEST_P(TrainerDevices, StoppedAndResumedEqualsUninterrupted) {
+    for (const auto& [optim, method] : std::vector<std::pair<std::string, std::string>>{
+             {"adamw_torch", "lora"}, {"sgd", "lora"}, {"adamw_torch", "full"}}) {
+        for (const bool bf16 : {false, true}) {
+            SCOPED_TRACE(optim + " " + method + (bf16 ? " bf16" : " f32"));
+            const auto configure = [&, o = optim, m = method](TinyJob& job) {
+                job.config.device = "cuda:" + std::to_string(GetParam().ordinal);
+                job.config.train.optim = o;
+                job.config.train.method = m;
+                job.config.train.bf16 = bf16;
+                job.config.train.eval_steps = 2;
+                job.config.train.lr_scheduler_type = "cosine";
+                job.config.train.warmup_steps = 2;
+            };
+            const std::string name =
+                method == "full" ? "model/model.safetensors" : "adapter/adapter_model.safetensors";
+            TinyJob whole;
+            configure(whole);
+            whole.run();
+            TinyJob second;
+            configure(second);
+            second.run();
+            EXPECT_EQ(read_file(second.output() / name), read_file(whole.output() / name));
+            EXPECT_EQ(timeless_metrics(second.output()), timeless_metrics(whole.output()));
+
+            TinyJob stopped;
+            configure(stopped);
+            struct InterruptAtFour : TrainObserver {
+                void on_progress(const ProgressReport& report) override {
+                    if (report.step == 4) raise(SIGINT);
+                }
+            } interrupter;
+            EXPECT_EQ(stopped.run({&interrupter}).step, 4);
+            stopped.config.train.resume_from_checkpoint = "true";
+            stopped.run();
+            EXPECT_EQ(read_file(stopped.output() / name), read_file(whole.output() / name));
+            EXPECT_EQ(read_file(stopped.output() / "checkpoint-8" / "optimizer.safetensors"),
+                      read_file(whole.output() / "checkpoint-8" / "optimizer.safetensors"));
+        }
+    }
 }
 
 std::string error_of(TinyJob& job) {
