@@ -153,9 +153,12 @@ TEST_P(PeftGolden, LogitsLossAndEveryGradient) {
     expect_gradients(run, golden, "");
 }
 
+std::vector<std::string> family_folders() {
+    return testing::folders_in(testing::data_dir() / "golden" / "families");
+}
+
 class FamilyGolden : public GoldenTest {};
-GARAM_FOR_ALL_FOLDERS(FamilyGolden,
-                      testing::folders_in(testing::data_dir() / "golden" / "families"));
+GARAM_FOR_ALL_FOLDERS(FamilyGolden, family_folders());
 
 TEST_P(FamilyGolden, AllWeights) {
     const auto folder = testing::data_dir() / "golden" / "families" / name();
@@ -191,8 +194,14 @@ TEST_P(FamilyGolden, Adapter) {
 
 // bf16 on a card is as near to the reference as bf16 on the processor: the worst tensor's error may be
 // twice as large, as one rounding more or less in a chain of products changes it.
-TEST_P(FamilyGolden, Bf16AsNearAsOnTheProcessor) {
-    if (!profile().is_cuda()) GTEST_SKIP() << "the processor is what a card is compared with";
+class Bf16Golden : public GoldenTest {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bf16Golden);
+INSTANTIATE_TEST_SUITE_P(Cuda, Bf16Golden,
+                         ::testing::Combine(::testing::ValuesIn(family_folders()),
+                                            ::testing::ValuesIn(testing::card_profiles())),
+                         test_name);
+
+TEST_P(Bf16Golden, AsNearAsOnTheProcessor) {
     const auto folder = testing::data_dir() / "golden" / "families" / name();
     const GoldenFile golden(folder / "golden.safetensors");
     const ModelFiles files = ModelFiles::open(folder);
