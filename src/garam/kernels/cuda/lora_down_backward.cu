@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
                         in_part[i] = masked(now[i], keys, part,
                                             lora_mask_row(keys.of[part], tokens[i]), group, kept);
                     else
-                        in_part[i] = masked_by(now[i], counts ? *kept : 0u);
+                        in_part[i] = masked_by(now[i], kept_bits_of(x, token + 8 * i, part, column, counts));
                 }
             }
             const uint4& top = in_part[0];

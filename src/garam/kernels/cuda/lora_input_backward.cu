@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
             if constexpr (kAhead) {
 #pragma unroll
                 for (int part = 0; part < kParts; ++part)
-                    step.bits[part][i] = inside ? *kept_byte(x, token, part, column) : 0u;
+                    step.bits[part][i] = kept_bits_of(x, token, part, column, inside);
             }
         }
         return step;

@@ -90,6 +90,13 @@ __device__ __forceinline__ std::uint8_t* kept_byte(const LoraArguments& x, std::
     return x.kept + (token * x.parts + part) * (x.in / 8) + column / 8;
 }
 
+// The bits of a place that counts; of some place for one whose elements are zero anyway. No branch: what
+// follows is work of all lanes together.
+__device__ __forceinline__ std::uint32_t kept_bits_of(const LoraArguments& x, std::int64_t token,
+                                                      int part, std::int64_t column, bool counts) {
+    return *(counts ? kept_byte(x, token, part, column) : x.kept);
+}
+
 // mask(x) of a lane's 8 columns, without the factor, by 8 bits.
 __device__ __forceinline__ uint4 masked_by(uint4 x, std::uint32_t bits) {
     // Four bits to the tops of four bytes, which __byte_perm repeats over bytes.
@@ -135,7 +142,8 @@ __device__ __forceinline__ uint4 load_or_zero(const Bf16* pointer, bool inside) 
 // Of an 8 x 8 matrix whose lane holds columns 2t, 2t + 1 of row g: rows 2t, 2t + 1 of column g.
 __device__ __forceinline__ std::uint32_t transposed(std::uint32_t x) {
     std::uint32_t y;
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(y) : "r"(x));
+    // volatile: of no branch, since all lanes must come.
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(y) : "r"(x));
     return y;
 }
 

@@ -4,48 +4,89 @@
 namespace garam::cuda {
 namespace {
 
-// kGroup threads (a warp or a block) share a row; each holds kHeld vectors of N elements of it, kGroup
-// vectors apart. kHeld 0: rows of any length, one element an access when N is 1.
-template <typename T, int kGroupThreads, int kHeldVectors, int kElements = kVector<T>>
+// N elements as they were loaded: bf16 stay two to a register.
+template <typename T, int N>
+struct alignas(sizeof(T) * N) Packed {
+    T element[N];
+    __device__ __forceinline__ float at(int k) const { return to_float(element[k]); }
+};
+template <int N>
+requires(N % 2 == 0) struct alignas(2 * N) Packed<__nv_bfloat16, N> {
+    std::uint32_t word[N / 2];
+    __device__ __forceinline__ float at(int k) const {
+        const std::uint32_t pair = word[k / 2];
+        return __uint_as_float(k % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
+    }
+};
+template <int N, typename T>
+__device__ __forceinline__ Packed<T, N> load_packed(const T* from) {
+    return *reinterpret_cast<const Packed<T, N>*>(from);
+}
+
+// A warp, or else all threads of a block, share a row. Each holds up to kHeldVectors vectors of
+// kElements elements of it, stride() apart; 0: rows of any length, which are read again.
+template <typename T, bool kWarpRows, int kHeldVectors, int kElements = kVector<T>>
 struct Cut {
     using Element = T;
-    static constexpr int kGroup = kGroupThreads;
+    static constexpr bool kByWarp = kWarpRows;
     static constexpr int kHeld = kHeldVectors;
     static constexpr int N = kElements;
-    static constexpr int kThreads = kGroup == kWarp ? 128 : kGroup;  // of a block
-    static constexpr int kGroups = kThreads / kGroup;
-    static constexpr int kStride = kGroup * N;
+    static constexpr int kThreads = kByWarp ? 128 : 256;  // of a block, at most
+    static constexpr int kGroups = kByWarp ? kThreads / kWarp : 1;
 
     __device__ static __forceinline__ std::int64_t group() {
-        return static_cast<std::int64_t>(blockIdx.x) * kGroups + threadIdx.x / kGroup;
+        if constexpr (kByWarp)
+            return static_cast<std::int64_t>(blockIdx.x) * kGroups + threadIdx.x / kWarp;
+        return blockIdx.x;
     }
     __device__ static __forceinline__ int column() {
-        return static_cast<int>(threadIdx.x) % kGroup * N;
+        return static_cast<int>(kByWarp ? threadIdx.x % kWarp : threadIdx.x) * N;
     }
+    __device__ static __forceinline__ int stride() {
+        return (kByWarp ? kWarp : static_cast<int>(blockDim.x)) * N;
+    }
+    // Sum over the row, the same in all its threads; `shared` holds one float a warp.
     __device__ static __forceinline__ float sum(float x, float* shared) {
-        return block_sum<kGroup>(x, shared);
+        x = warp_sum(x);
+        if constexpr (kByWarp) return x;
+        const int warps = static_cast<int>(blockDim.x) / kWarp;
+        __syncthreads();  // the last sum has been read
+        if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = x;
+        __syncthreads();
+        float total = 0;
+#pragma unroll
+        for (int warp = 0; warp < kThreads / kWarp; ++warp)
+            if (warp < warps) total += shared[warp];
+        return total;
     }
     static unsigned blocks(std::int64_t groups) {
         return static_cast<unsigned>((groups + kGroups - 1) / kGroups);
     }
+    // As many whole warps as a row of `hidden` elements needs.
+    static unsigned threads(int hidden) {
+        if (kByWarp) return kThreads;
+        const int held = N * (kHeld > 0 ? kHeld : 1);
+        const int needed = (hidden + held - 1) / held;
+        return static_cast<unsigned>(std::min((needed + kWarp - 1) / kWarp * kWarp, kThreads));
+    }
 };
 
 template <typename T, int N>
-__device__ __forceinline__ float sum_of_squares(const Vector<T, N>& x, float sum) {
+__device__ __forceinline__ float sum_of_squares(const Packed<T, N>& x, float sum) {
 #pragma unroll
     for (int k = 0; k < N; ++k)
-        sum = fmaf(to_float(x.at[k]), to_float(x.at[k]), sum);
+        sum = fmaf(x.at(k), x.at(k), sum);
     return sum;
 }
 
 template <typename T, int N>
-__device__ __forceinline__ Vector<T, N> normed(const Vector<T, N>& x, const Vector<T, N>& weight,
+__device__ __forceinline__ Vector<T, N> normed(const Packed<T, N>& x, const Packed<T, N>& weight,
                                                float rstd) {
     Vector<T, N> y;
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-        const T rounded = from_float<T>(to_float(x.at[k]) * rstd);
-        y.at[k] = from_float<T>(to_float(rounded) * to_float(weight.at[k]));
+        const T rounded = from_float<T>(x.at(k) * rstd);
+        y.at[k] = from_float<T>(to_float(rounded) * weight.at(k));
     }
     return y;
 }
@@ -62,21 +103,21 @@ __global__ void __launch_bounds__(C::kThreads)
     T* const y = static_cast<T*>(work.y.data) + row * work.y.pitch;
     const T* const weight = static_cast<const T*>(work.weight);
     const int first = C::column();
+    const int stride = C::stride();
 
-    Vector<T, N> held[C::kHeld > 0 ? C::kHeld : 1];
+    Packed<T, N> held[C::kHeld > 0 ? C::kHeld : 1];
     float squares = 0;
     if constexpr (C::kHeld > 0) {
 #pragma unroll
         for (int u = 0; u < C::kHeld; ++u)
-            if (first + u * C::kStride < work.hidden)
-                held[u] = load_vector<N>(x + first + u * C::kStride);
+            if (first + u * stride < work.hidden) held[u] = load_packed<N>(x + first + u * stride);
 #pragma unroll
         for (int u = 0; u < C::kHeld; ++u)
-            if (first + u * C::kStride < work.hidden) squares = sum_of_squares(held[u], squares);
+            if (first + u * stride < work.hidden) squares = sum_of_squares(held[u], squares);
     } else {
 #pragma unroll 4
-        for (int i = first; i < work.hidden; i += C::kStride)
-            squares = sum_of_squares(load_vector<N>(x + i), squares);
+        for (int i = first; i < work.hidden; i += stride)
+            squares = sum_of_squares(load_packed<N>(x + i), squares);
     }
     const float mean = C::sum(squares, sums) / static_cast<float>(work.hidden);
     const float rstd = 1.0f / sqrtf(mean + work.eps);
@@ -84,45 +125,53 @@ __global__ void __launch_bounds__(C::kThreads)
     if constexpr (C::kHeld > 0) {
 #pragma unroll
         for (int u = 0; u < C::kHeld; ++u) {
-            const int i = first + u * C::kStride;
+            const int i = first + u * stride;
             if (i < work.hidden)
-                store_vector(y + i, normed(held[u], load_vector<N>(weight + i), rstd));
+                store_vector(y + i, normed(held[u], load_packed<N>(weight + i), rstd));
         }
     } else {
 #pragma unroll 4
-        for (int i = first; i < work.hidden; i += C::kStride)
-            store_vector(y + i, normed(load_vector<N>(x + i), load_vector<N>(weight + i), rstd));
+        for (int i = first; i < work.hidden; i += stride)
+            store_vector(y + i, normed(load_packed<N>(x + i), load_packed<N>(weight + i), rstd));
     }
 }
 
 template <typename T, int N>
-__device__ __forceinline__ float product_sum(const Vector<T, N>& dy, const Vector<T, N>& weight,
-                                             const Vector<T, N>& x, float sum) {
+__device__ __forceinline__ float product_sum(const Packed<T, N>& dy, const Packed<T, N>& weight,
+                                             const Packed<T, N>& x, float sum) {
 #pragma unroll
     for (int k = 0; k < N; ++k)
-        sum = fmaf(to_float(dy.at[k]) * to_float(weight.at[k]), to_float(x.at[k]), sum);
+        sum = fmaf(dy.at(k) * weight.at(k), x.at(k), sum);
     return sum;
 }
 
 // rstd * (dy * weight - x * c) + held
 template <typename T, int N>
-__device__ __forceinline__ Vector<T, N> input_gradient(const Vector<T, N>& dy,
-                                                       const Vector<T, N>& weight,
-                                                       const Vector<T, N>& x, float rstd, float c,
-                                                       bool accumulate, const Vector<T, N>& held) {
+__device__ __forceinline__ Vector<T, N> input_gradient(const Packed<T, N>& dy,
+                                                       const Packed<T, N>& weight,
+                                                       const Packed<T, N>& x, float rstd, float c,
+                                                       bool accumulate, const Packed<T, N>& held) {
     Vector<T, N> dx;
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-        float value = rstd * (to_float(dy.at[k]) * to_float(weight.at[k]) - to_float(x.at[k]) * c);
-        if (accumulate) value += to_float(held.at[k]);
+        float value = rstd * (dy.at(k) * weight.at(k) - x.at(k) * c);
+        if (accumulate) value += held.at(k);
         dx.at[k] = from_float<T>(value);
     }
     return dx;
 }
 
+// Blocks a multiprocessor is to hold at once: enough that some load while others add up. What a
+// thread keeps of its rows sets the limit.
+template <typename C, bool kLearns>
+constexpr int kBackwardBlocks = C::kByWarp      ? 6
+                                : C::kHeld == 2 ? (kLearns ? 3 : 4)
+                                : C::kHeld == 4 ? (kLearns ? 2 : 3)
+                                                : 4;
+
 // Rows of one group: all of one piece where the weight learns, else one.
 template <typename C, bool kLearns>
-__global__ void __launch_bounds__(C::kThreads)
+__global__ void __launch_bounds__(C::kThreads, kBackwardBlocks<C, kLearns>)
     norm_backward(const __grid_constant__ NormBackward work, std::int64_t rows_a_group) {
     using T = typename C::Element;
     constexpr int N = C::N;
@@ -134,6 +183,7 @@ __global__ void __launch_bounds__(C::kThreads)
     if (begin >= end) return;  // as in the forward
     const T* const weight = static_cast<const T*>(work.weight);
     const int first = C::column();
+    const int stride = C::stride();
     // Where the row is not held, a thread's sums are in its own columns of the partials.
     float* const partials = kLearns ? work.partials + group * work.hidden : nullptr;
     float learned[kLearns && C::kHeld > 0 ? kHeld : 1][N] = {};
@@ -147,55 +197,55 @@ __global__ void __launch_bounds__(C::kThreads)
             return C::sum(dot, sums) / static_cast<float>(work.hidden) * rstd * rstd;
         };
         if constexpr (C::kHeld > 0) {
-            Vector<T, N> d[kHeld], in[kHeld], held[kHeld];
+            Packed<T, N> d[kHeld], in[kHeld], held[kHeld];
 #pragma unroll
             for (int u = 0; u < kHeld; ++u) {
-                const int i = first + u * C::kStride;
+                const int i = first + u * stride;
                 if (i < work.hidden) {
-                    d[u] = load_vector<N>(dy + i);
-                    in[u] = load_vector<N>(x + i);
-                    if (work.accumulate) held[u] = load_vector<N>(dx + i);
+                    d[u] = load_packed<N>(dy + i);
+                    in[u] = load_packed<N>(x + i);
+                    if (work.accumulate) held[u] = load_packed<N>(dx + i);
                 }
             }
             float dot = 0;
 #pragma unroll
             for (int u = 0; u < kHeld; ++u) {
-                const int i = first + u * C::kStride;
+                const int i = first + u * stride;
                 if (i < work.hidden)
-                    dot = product_sum(d[u], load_vector<N>(weight + i), in[u], dot);
+                    dot = product_sum(d[u], load_packed<N>(weight + i), in[u], dot);
             }
             const float c = factor(dot);
 #pragma unroll
             for (int u = 0; u < kHeld; ++u) {
-                const int i = first + u * C::kStride;
+                const int i = first + u * stride;
                 if (i >= work.hidden) break;
                 if constexpr (kLearns) {
 #pragma unroll
                     for (int k = 0; k < N; ++k)
-                        learned[u][k] += to_float(d[u].at[k]) * (to_float(in[u].at[k]) * rstd);
+                        learned[u][k] += d[u].at(k) * (in[u].at(k) * rstd);
                 }
-                store_vector(dx + i, input_gradient(d[u], load_vector<N>(weight + i), in[u], rstd,
+                store_vector(dx + i, input_gradient(d[u], load_packed<N>(weight + i), in[u], rstd,
                                                     c, work.accumulate, held[u]));
             }
         } else {
             float dot = 0;
 #pragma unroll 2
-            for (int i = first; i < work.hidden; i += C::kStride)
-                dot = product_sum(load_vector<N>(dy + i), load_vector<N>(weight + i),
-                                  load_vector<N>(x + i), dot);
+            for (int i = first; i < work.hidden; i += stride)
+                dot = product_sum(load_packed<N>(dy + i), load_packed<N>(weight + i),
+                                  load_packed<N>(x + i), dot);
             const float c = factor(dot);
-            for (int i = first; i < work.hidden; i += C::kStride) {
-                const Vector<T, N> d = load_vector<N>(dy + i);
-                const Vector<T, N> in = load_vector<N>(x + i);
-                Vector<T, N> held{};
-                if (work.accumulate) held = load_vector<N>(dx + i);
+            for (int i = first; i < work.hidden; i += stride) {
+                const Packed<T, N> d = load_packed<N>(dy + i);
+                const Packed<T, N> in = load_packed<N>(x + i);
+                Packed<T, N> held{};
+                if (work.accumulate) held = load_packed<N>(dx + i);
                 if constexpr (kLearns) {
 #pragma unroll
                     for (int k = 0; k < N; ++k)
-                        partials[i + k] = (row == begin ? 0.0f : partials[i + k]) +
-                                          to_float(d.at[k]) * (to_float(in.at[k]) * rstd);
+                        partials[i + k] =
+                            (row == begin ? 0.0f : partials[i + k]) + d.at(k) * (in.at(k) * rstd);
                 }
-                store_vector(dx + i, input_gradient(d, load_vector<N>(weight + i), in, rstd, c,
+                store_vector(dx + i, input_gradient(d, load_packed<N>(weight + i), in, rstd, c,
                                                     work.accumulate, held));
             }
         }
@@ -203,7 +253,7 @@ __global__ void __launch_bounds__(C::kThreads)
     if constexpr (kLearns && C::kHeld > 0) {
 #pragma unroll
         for (int u = 0; u < kHeld; ++u) {
-            const int i = first + u * C::kStride;
+            const int i = first + u * stride;
             if (i >= work.hidden) break;
 #pragma unroll
             for (int k = 0; k < N; k += 4)
@@ -213,24 +263,22 @@ __global__ void __launch_bounds__(C::kThreads)
     }
 }
 
-// Calls run(cut) with the cut of rows of `hidden` elements, that may (`wide`) be accessed 16 bytes at a
-// time.
+// Calls run(cut) with the cut of rows of `hidden` elements, that may (`wide`) be accessed 16 bytes at
+// a time.
 template <typename T, typename Run>
 void with_cut(int hidden, bool wide, const Run& run) {
     constexpr int N = kVector<T>;
     const int vectors = hidden / N;
     if (!wide)
-        run(Cut<T, 128, 0, 1>{});
+        run(Cut<T, false, 0, 1>{});
     else if (vectors <= 2 * kWarp)
-        run(Cut<T, kWarp, 2>{});
-    else if (vectors <= 2 * 128)
-        run(Cut<T, 128, 2>{});
+        run(Cut<T, true, 2>{});
     else if (vectors <= 2 * 256)
-        run(Cut<T, 256, 2>{});
+        run(Cut<T, false, 2>{});
     else if (vectors <= 4 * 256)
-        run(Cut<T, 256, 4>{});
+        run(Cut<T, false, 4>{});
     else
-        run(Cut<T, 256, 0>{});
+        run(Cut<T, false, 0>{});
 }
 
 template <typename T>
@@ -245,7 +293,7 @@ void forward_of(StreamHandle stream, const NormForward& work) {
                       rows_allow<T, N>(work.y);
     with_cut<T>(work.hidden, wide, [&](auto cut) {
         using C = decltype(cut);
-        norm_forward<C><<<C::blocks(work.rows), C::kThreads, 0, stream>>>(work);
+        norm_forward<C><<<C::blocks(work.rows), C::threads(work.hidden), 0, stream>>>(work);
     });
     check_launch("rms_norm_forward");
 }
@@ -266,10 +314,12 @@ void backward_of(StreamHandle stream, const NormBackward& work) {
     with_cut<T>(work.hidden, wide, [&](auto cut) {
         using C = decltype(cut);
         if (work.partials != nullptr)
-            norm_backward<C, true><<<C::blocks(norm_pieces(work.rows)), C::kThreads, 0, stream>>>(
-                work, norm_rows_in_piece(work.rows));
+            norm_backward<C, true>
+                <<<C::blocks(norm_pieces(work.rows)), C::threads(work.hidden), 0, stream>>>(
+                    work, norm_rows_in_piece(work.rows));
         else
-            norm_backward<C, false><<<C::blocks(work.rows), C::kThreads, 0, stream>>>(work, 1);
+            norm_backward<C, false>
+                <<<C::blocks(work.rows), C::threads(work.hidden), 0, stream>>>(work, 1);
     });
     check_launch("rms_norm_backward");
     if (work.partials != nullptr)

@@ -11,11 +11,15 @@
 
 namespace garam::cuda {
 
+constexpr std::int64_t kNormFewestRows = 4, kNormMostPieces = 512;
 constexpr std::int64_t norm_rows_in_piece(std::int64_t rows) {
-    return rows_in_piece(rows, 4, 512);
+    return rows_in_piece(rows, kNormFewestRows, kNormMostPieces);
 }
 constexpr std::int64_t norm_pieces(std::int64_t rows) {
     return pieces_of(rows, norm_rows_in_piece(rows));
+}
+constexpr std::int64_t norm_scratch_pieces(std::int64_t rows) {
+    return most_pieces_of(rows, kNormFewestRows, kNormMostPieces);
 }
 
 struct NormForward {
@@ -36,7 +40,7 @@ struct NormBackward {
     bool accumulate = false;
     std::int64_t rows = 0;
     int hidden = 0;
-    // Both null: the weight is frozen. partials f32 [norm_pieces(rows), hidden].
+    // Both null: the weight is frozen. partials f32 [norm_scratch_pieces(rows), hidden].
     float* partials = nullptr;
     float* weight_gradient = nullptr;
 };
