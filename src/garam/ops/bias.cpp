@@ -46,7 +46,8 @@ void bias_backward(Stream& stream, const Tensor& dy, const Tensor& bias_gradient
     cost.bytes_written = bytes_of({&bias_gradient});
     OpScope op(stream, kName, cost);
     const ScratchScope scope(stream.arena());
-    const std::int64_t pieces = stream.is_for_cuda() ? cuda::bias_pieces(rows) : row_pieces(rows);
+    const std::int64_t pieces =
+        stream.is_for_cuda() ? cuda::bias_scratch_pieces(rows) : scratch_row_pieces(rows);
     const Tensor partials = stream.arena().scratch(DType::f32, {pieces, columns});
     if (op.dry() || rows == 0 || columns == 0) return;
     if (runs_on_cuda(stream)) {
@@ -63,7 +64,7 @@ void bias_backward(Stream& stream, const Tensor& dy, const Tensor& bias_gradient
         for (std::int64_t row = begin; row < end; ++row)
             add_row(element_at(dy, row, 0), sums, columns);
     });
-    add_partials(table, partials, bias_gradient);
+    add_partials(table, partials.slice_rows(0, row_pieces(rows)), bias_gradient);
 }
 
 }  // namespace garam

@@ -56,14 +56,19 @@ void for_runs(bool dense, std::int64_t rows, std::int64_t columns, const Body& b
 // Column sums over rows in a fixed order: pieces of rows each sum into a vector of their own
 // (`partials` f32 [row_pieces(rows), columns]), which are added in the order of the rows. The cut
 // depends on the number of rows only.
+constexpr std::int64_t kFewestRowsInPiece = 16;
+constexpr std::int64_t kMostRowPieces = 64;
 inline std::int64_t rows_in_sum_piece(std::int64_t rows) {
-    constexpr std::int64_t kFewestRows = 16;
-    constexpr std::int64_t kMostPieces = 64;
-    return std::max(kFewestRows, (rows + kMostPieces - 1) / kMostPieces);
+    return std::max(kFewestRowsInPiece, (rows + kMostRowPieces - 1) / kMostRowPieces);
 }
 inline std::int64_t row_pieces(std::int64_t rows) {
     const std::int64_t piece = rows_in_sum_piece(rows);
     return (rows + piece - 1) / piece;
+}
+// Pieces that scratch is taken for: no fewer than there are, and no fewer for more rows, so that a
+// plan for the largest batch covers the others.
+inline std::int64_t scratch_row_pieces(std::int64_t rows) {
+    return std::min((rows + kFewestRowsInPiece - 1) / kFewestRowsInPiece, kMostRowPieces);
 }
 // sum += partials, row after row.
 void add_partials(const cpu::KernelTable& kernels, const Tensor& partials, const Tensor& sum);

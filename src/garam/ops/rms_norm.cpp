@@ -68,7 +68,8 @@ void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const 
     cost.bytes_written = bytes_of({&dx}) + (learns ? bytes_of({&weight_gradient}) : 0.0);
     OpScope op(stream, kName, cost);
     const ScratchScope scope(stream.arena());
-    const std::int64_t pieces = stream.is_for_cuda() ? cuda::norm_pieces(rows) : row_pieces(rows);
+    const std::int64_t pieces =
+        stream.is_for_cuda() ? cuda::norm_scratch_pieces(rows) : scratch_row_pieces(rows);
     Tensor partials;
     if (learns) partials = stream.arena().scratch(DType::f32, {pieces, hidden});
     if (op.dry() || rows == 0 || hidden == 0) return;
@@ -103,7 +104,7 @@ void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const 
         kernel(rows_of(dy, begin), rows_of(x, begin), weight.raw(), rstd.data<float>() + begin,
                rows_of(dx, begin), accumulate_dx, sums, end - begin, hidden);
     });
-    if (learns) add_partials(table, partials, weight_gradient);
+    if (learns) add_partials(table, partials.slice_rows(0, row_pieces(rows)), weight_gradient);
 }
 
 }  // namespace garam
