@@ -30,7 +30,7 @@ find_cublas() {
     [ -z "$folder" ] || export LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 }
 find_cublas
-export LD_LIBRARY_PATH=$WORK/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export PATH=$PATH:/usr/local/cuda/bin LD_LIBRARY_PATH=$WORK/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
 SUMMARY=$OUT/summary.txt
 : >"$SUMMARY"
@@ -55,6 +55,7 @@ tests() {
     note "$(printf '%-14s %s: %s passed, %s failed, %s skipped, status %s' "$name" "${*##*/}" \
         "$(grep -c '^\[       OK' "$log")" "$(grep -c '^\[  FAILED.*ms)' "$log")" \
         "$(grep -c '^\[  SKIPPED.*ms)' "$log")" "$status")"
+    grep -q '^\[       OK' "$log" || note "    no case ran: is there a card? see $log"
     grep '^\[  FAILED.*ms)' "$log" | sed 's/^/    /' | head -n 60 | tee -a "$SUMMARY"
     [ $status -eq 0 ] || grep -A12 -m 6 'Failure' "$log" | cut -c1-300 | head -n 90
 }
