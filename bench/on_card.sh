@@ -106,7 +106,7 @@ part_ops() { bench ops-16x512 "${EXAONE[@]}" --batch 16 --length 512 --steps 3 -
 part_ops_small() { bench ops-2x512 "${EXAONE[@]}" --batch 2 --length 512 --steps 3 --ops; }
 part_bench8b() { bench 8b-2x4x2048 --shape llama-8b --batch 2 --accumulation 4 --length 2048 --steps 4 --warmup 3; }
 part_small() { bench smollm2-1x512 --shape smollm2-135m --batch 1 --length 512 --steps 20; }
-part_decode() { bench decode "${EXAONE[@]}" --decode 128; }
+part_decode() { bench decode "${EXAONE[@]}" --decode 128 --ops; }
 part_peers() {
     (cd "$CARD/peers" && OUT=$OUT BUDGET=$((SECONDS_LEFT - SECONDS)) bash run.sh ceilings ${PEERS:-bf16}) | tee -a "$SUMMARY"
 }

@@ -137,22 +137,12 @@ Recompute recompute_of(const std::string& name) {
     throw Error("--recompute: none, norms+activation, gate_up or block");
 }
 
-void print_ops(TrainingEngine& engine, const std::vector<TokenBatch>& step, const Roofs& roofs,
-               double recorded, bool phases) {
-    engine.micro_steps().record_work(false);
-    engine.step(step, 100, 1e-4);
-    engine.meter().clear();
-    engine.meter().time_device(true);
-    constexpr int kSteps = 2;
-    for (int i = 0; i < kSteps; ++i)
-        engine.step(step, 101 + i, 1e-4);
-    engine.meter().settle();
-    engine.meter().time_device(false);
-    engine.micro_steps().record_work(true);
-
+// What the meter has heard over `repeats`, by op, the longest first.
+void print_table(const Meter& meter, const Roofs& roofs, int repeats, bool phases,
+                 const std::string& title, double recorded) {
     std::map<std::string, Meter::Entry> rows;
     Meter::Entry all;
-    for (const auto& [key, entry] : engine.meter().table()) {
+    for (const auto& [key, entry] : meter.table()) {
         Meter::Entry& row = rows[phases ? key.first + " " + key.second : key.second];
         for (Meter::Entry* sum : {&row, &all}) {
             sum->cost += entry.cost;
@@ -166,16 +156,31 @@ void print_ops(TrainingEngine& engine, const std::vector<TokenBatch>& step, cons
     std::vector<std::pair<std::string, Meter::Entry>> sorted(rows.begin(), rows.end());
     std::sort(sorted.begin(), sorted.end(),
               [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
-    std::printf("%-34s %7s %9s %9s %6s\n", "op (one step, not recorded)", "calls", "ms", "floor ms",
-                "x");
+    std::printf("%-34s %7s %9s %9s %6s\n", title.c_str(), "calls", "ms", "floor ms", "x");
     for (const auto& [name, entry] : sorted) {
-        const double ms = entry.seconds / kSteps * 1e3;
-        const double floor = floor_of(entry.cost) / kSteps * 1e3;
+        const double ms = entry.seconds / repeats * 1e3;
+        const double floor = floor_of(entry.cost) / repeats * 1e3;
         std::printf("%-34s %7ld %9.3f %9.3f %6.2f\n", name.c_str(),
-                    static_cast<long>(entry.calls / kSteps), ms, floor, ms / floor);
+                    static_cast<long>(entry.calls / repeats), ms, floor, ms / floor);
     }
-    std::printf("%-34s %7ld %9.3f; the step recorded: %.3f ms\n", "all ops",
-                static_cast<long>(all.calls / kSteps), all.seconds / kSteps * 1e3, recorded * 1e3);
+    std::printf("%-34s %7ld %9.3f; recorded: %.3f ms\n", "all ops",
+                static_cast<long>(all.calls / repeats), all.seconds / repeats * 1e3,
+                recorded * 1e3);
+}
+
+void print_ops(TrainingEngine& engine, const std::vector<TokenBatch>& step, const Roofs& roofs,
+               double recorded, bool phases) {
+    engine.micro_steps().record_work(false);
+    engine.step(step, 100, 1e-4);
+    engine.meter().clear();
+    engine.meter().time_device(true);
+    constexpr int kSteps = 2;
+    for (int i = 0; i < kSteps; ++i)
+        engine.step(step, 101 + i, 1e-4);
+    engine.meter().settle();
+    engine.meter().time_device(false);
+    engine.micro_steps().record_work(true);
+    print_table(engine.meter(), roofs, kSteps, phases, "op (one step, not recorded)", recorded);
 }
 
 void bench_steps(const Options& o, Device& device, const ModelFiles& files, const Roofs& roofs) {
@@ -276,6 +281,15 @@ void bench_decode(const Options& o, Device& device, const ModelFiles& files, con
     std::printf("decode %s, %s: %.3f ms a token (%.3f-%.3f), weights at %.3f ms: %.1f %%\n",
                 o.shape.c_str(), adapter ? "unmerged adapter" : "no adapter", s.median * 1e3,
                 s.least * 1e3, s.most * 1e3, floor * 1e3, 100 * floor / s.median);
+    if (!o.ops) return;
+    // A new cache's first token is not recorded.
+    KvCache other = model.make_cache(1024);
+    model.decode(stream, other, prompt, logits);
+    meter.enable(true);
+    meter.time_device(true);
+    model.decode(stream, other, std::span(prompt.data(), 1), logits);
+    meter.settle();
+    print_table(meter, roofs, 1, false, "op (one token, not recorded)", s.median);
 }
 
 int run(int argc, char** argv) {

@@ -154,8 +154,7 @@ Tensor Decoder::run_blocks(Stream& stream, const DeviceBatch& batch, const PassC
             // Recorded work must see all of a cache that fills from step to step.
             const std::int64_t length =
                 is_recordable(stream, batch) ? cache->capacity : pass.segments.cu_k.back();
-            seen = {cache->layers[l].keys.slice_rows(0, length),
-                    cache->layers[l].values.slice_rows(0, length)};
+            seen = {cache->layers[l].keys_and_values.slice_rows(0, length)};
         }
         block_forward(stream, blocks_[l], pass, x, other, unused,
                       cache == nullptr ? nullptr : &seen);
@@ -212,16 +211,13 @@ KvCache Decoder::make_cache(std::int64_t capacity) {
                 "KV cache of " + std::to_string(capacity) + " tokens");
     KvCache cache;
     cache.capacity = capacity;
-    const Shape shape{capacity, config_.num_kv_heads * config_.head_dim};
+    const Shape shape{capacity, 2 * config_.num_kv_heads * config_.head_dim};
     const std::int64_t each =
         align_up(shape.elements() * static_cast<std::int64_t>(size_of(compute_)));
-    cache.buffer =
-        Buffer(device_, 2 * each * static_cast<std::int64_t>(blocks_.size()), Purpose::kv_cache);
-    for (std::size_t l = 0; l < blocks_.size(); ++l) {
-        const auto offset = 2 * each * static_cast<std::int64_t>(l);
-        cache.layers.push_back({cache.buffer.tensor(compute_, shape, offset),
-                                cache.buffer.tensor(compute_, shape, offset + each)});
-    }
+    const auto layers = static_cast<std::int64_t>(blocks_.size());
+    cache.buffer = Buffer(device_, each * layers, Purpose::kv_cache);
+    for (std::int64_t l = 0; l < layers; ++l)
+        cache.layers.push_back({cache.buffer.tensor(compute_, shape, each * l)});
     return cache;
 }
 

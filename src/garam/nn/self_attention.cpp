@@ -18,10 +18,11 @@ Heads heads_of(const SelfAttention& layer, const Tensor& qkv) {
             qkv.slice_columns(v, layer.qkv_proj.out_features())};
 }
 
-void turn(Stream& stream, const SelfAttention& layer, const PassContext& pass, const Tensor& x,
-          bool inverse) {
-    rotary(stream, x, layer.shape.head_dim, pass.rotary.cos, pass.rotary.sin, pass.positions,
-           inverse);
+// Their heads lie beside each other: one call.
+void turn_q_and_k(Stream& stream, const SelfAttention& layer, const PassContext& pass,
+                  const Tensor& qkv, bool inverse) {
+    rotary(stream, qkv.slice_columns(0, layer.qkv_proj.column(2)), layer.shape.head_dim,
+           pass.rotary.cos, pass.rotary.sin, pass.positions, inverse);
 }
 
 }  // namespace
@@ -73,14 +74,14 @@ void self_attention_forward(Stream& stream, const SelfAttention& layer, const Pa
     saved.qkv = make_activation(stream, pass, dtype, {tokens, layer.qkv_proj.out_features()});
     projection_forward(stream, layer.qkv_proj, pass, saved.normed, saved.qkv, {}, saved.qkv_proj);
 
+    turn_q_and_k(stream, layer, pass, saved.qkv, false);
     Heads heads = heads_of(layer, saved.qkv);
-    turn(stream, layer, pass, heads.q, false);
-    turn(stream, layer, pass, heads.k, false);
     if (cache != nullptr) {
-        store_rows(stream, heads.k, pass.positions, cache->keys);
-        store_rows(stream, heads.v, pass.positions, cache->values);
-        heads.k = cache->keys;
-        heads.v = cache->values;
+        const std::int64_t k = layer.qkv_proj.column(1);
+        store_rows(stream, saved.qkv.slice_columns(k, saved.qkv.columns()), pass.positions,
+                   cache->keys_and_values);
+        heads.k = cache->keys();
+        heads.v = cache->values();
     }
 
     saved.attended = make_activation(stream, pass, dtype,
@@ -110,8 +111,7 @@ void self_attention_backward(Stream& stream, const SelfAttention& layer, const P
     attention_backward(stream, layer.shape, pass.segments, dattended, heads.q, heads.k, heads.v,
                        features(saved.attended, width), saved.lse, gradients.q, gradients.k,
                        gradients.v);
-    turn(stream, layer, pass, gradients.q, true);
-    turn(stream, layer, pass, gradients.k, true);
+    turn_q_and_k(stream, layer, pass, dqkv, true);
     const Tensor dnormed = needs_dx || layer.norm.weight_gradient
                                ? arena.scratch(dtype, {tokens, x.columns()})
                                : Tensor();

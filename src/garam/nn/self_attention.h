@@ -22,8 +22,13 @@ struct SelfAttention {
 
 // Keys and values of the tokens seen so far of one sequence, in one layer.
 struct LayerCache {
-    Tensor keys;  // [capacity, num_kv_heads * head_dim]
-    Tensor values;
+    Tensor keys_and_values;  // [capacity, 2 * num_kv_heads * head_dim]: as qkv_proj gives them
+
+    Tensor keys() const { return keys_and_values.slice_columns(0, keys_and_values.columns() / 2); }
+    Tensor values() const {
+        return keys_and_values.slice_columns(keys_and_values.columns() / 2,
+                                             keys_and_values.columns());
+    }
 };
 
 struct SelfAttentionSaved {

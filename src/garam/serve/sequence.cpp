@@ -33,12 +33,8 @@ void Sequence::grow(std::int64_t tokens) {
         std::min(std::max(tokens, 2 * cache_.capacity), session_.context()));
     if (cache_.length > 0) {
         for (std::size_t l = 0; l < cache_.layers.size(); ++l) {
-            const LayerCache& from = cache_.layers[l];
-            const LayerCache& to = larger.layers[l];
-            cast(session_.stream(), from.keys.slice_rows(0, cache_.length),
-                 to.keys.slice_rows(0, cache_.length));
-            cast(session_.stream(), from.values.slice_rows(0, cache_.length),
-                 to.values.slice_rows(0, cache_.length));
+            cast(session_.stream(), cache_.layers[l].keys_and_values.slice_rows(0, cache_.length),
+                 larger.layers[l].keys_and_values.slice_rows(0, cache_.length));
         }
     }
     larger.length = cache_.length;
