@@ -10,6 +10,13 @@
 #include "garam/runtime/transfer.h"
 
 namespace garam {
+namespace {
+
+std::string layer_name(std::size_t layer) {
+    return "layer " + std::to_string(layer);
+}
+
+}  // namespace
 
 Decoder::~Decoder() = default;
 
@@ -94,8 +101,10 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
     Tensor x = arena.push(compute_, hidden, Purpose::activations);
     {
         const PhaseScope phase(stream.meter(), "forward");
+        const RangeScope range(stream, "forward");
         embed(stream, device, x);
         for (std::size_t l = 0; l < blocks_.size(); ++l) {
+            const RangeScope layer(stream, layer_name(l));
             const Tensor out = arena.push(compute_, hidden, Purpose::activations);
             block_forward(stream, blocks_[l], context, x, out, saved[l], nullptr);
             x = out;
@@ -107,6 +116,7 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
     const Tensor dhidden = features(dx, config_.hidden_size);
     {
         const PhaseScope phase(stream.meter(), "head");
+        const RangeScope range(stream, "head");
         const ScratchScope scope(arena);
         const Tensor losses = arena.scratch(DType::f32, device.targets.shape());
         lm_head_loss(stream, head_, loss_, x, device.target_rows, device.targets, losses, loss_sum,
@@ -114,7 +124,9 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
     }
     {
         const PhaseScope phase(stream.meter(), "backward");
+        const RangeScope range(stream, "backward");
         for (std::size_t l = blocks_.size(); l-- > 0;) {
+            const RangeScope layer(stream, layer_name(l));
             const Block& block = blocks_[l];
             const Arena::Mark before = arena.mark();
             if (pass.recompute == Recompute::block) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "garam/runtime/arena.h"
@@ -35,6 +36,24 @@ class Stream {
     Arena& arena_;
     Meter& meter_;
     QueueHandle queue_;
+};
+
+// Names a part of the work to the vendor's profiler while the meter asks for it.
+class RangeScope {
+  public:
+    RangeScope(Stream& stream, const std::string& name) : stream_(stream) {
+        open_ = stream.meter().names_ranges() && !stream.is_dry();
+        if (open_) stream.device().open_range(name.c_str());
+    }
+    ~RangeScope() {
+        if (open_) stream_.device().close_range();
+    }
+    RangeScope(const RangeScope&) = delete;
+    RangeScope& operator=(const RangeScope&) = delete;
+
+  private:
+    Stream& stream_;
+    bool open_;
 };
 
 // Stands in an op's entry around its work: tells the meter the op's name, cost and how long it took (on a

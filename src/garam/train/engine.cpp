@@ -82,6 +82,7 @@ TrainingEngine::StepResult TrainingEngine::step(const std::vector<TokenBatch>& m
         micro_steps_.run(batch, pass(steps_done), loss_sum_);
     }
     const PhaseScope phase(meter_, "optimizer");
+    const RangeScope range(stream_, "optimizer");
     add_sum_of_squares(stream_, model_.all_gradients(), norm_squared_);
     std::array<float, 2> scalars{};
     copy_to_host(stream_, scalars_, scalars.data());

@@ -27,6 +27,9 @@ void describe_run(TrainConfig& c, ConfigTable& table) {
              "Compute in bfloat16 (adapters, sums and optimiser stay in fp32). auto: where the "
              "processor is fast at it, because elsewhere bf16 is slower than fp32; TRL has true.")
         .call_null("auto");
+    table.add("train.nvtx_ranges", &c.nvtx_ranges,
+              "Name phases, layers and ops to NVIDIA's profilers (NVTX). Micro-steps are then not "
+              "recorded, so that each op stands in its range.");
     table.add("train.tf32", &c.tf32,
               "On a card, take fp32 products in tf32: faster, three decimal digits. Transformers "
               "leaves it to PyTorch, which has false.");

@@ -20,6 +20,7 @@ struct TrainConfig {
     std::int64_t seed = 42;
     std::optional<bool> bf16;  // unset: where the processor is fast at it
 
+    bool nvtx_ranges = false;  // name phases, layers and ops to NVIDIA's profilers
     bool tf32 = false;         // fp32 products of a card on its tensor cores
 
     std::int64_t max_length = 1024;              // tokens

@@ -42,6 +42,10 @@ class Trainer {
         state_.max_steps = job.max_steps;
         state_.identity = job.identity;
         state_.merged_micro_batches = job.merged_micro_batches;
+        if (train_.nvtx_ranges) {
+            engine_.meter().name_ranges(true);
+            engine_.micro_steps().record_work(false);
+        }
         if (job.adapter) engine_.model().load_adapter(*job.adapter, job.config.adapter);
     }
 
