@@ -10,7 +10,8 @@
 // are cut into calls, whatever else is in the call (one row is decoded as it was in the prompt), and for
 // any number of threads. They do depend on the instruction set of the device's profile. Where that
 // multiplies bf16 itself, subnormals count as zero. On a card the same call gives the same bits again;
-// another number of rows may be summed in another order.
+// another number of rows may be summed in another order, and a bf16 product may be rounded before c or the
+// addend is added.
 //
 // Cost: 2 flops for each multiply-add, 1 an element for the bias; every operand moved once.
 //
