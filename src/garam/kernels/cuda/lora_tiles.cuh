@@ -97,15 +97,24 @@ __device__ __forceinline__ std::uint32_t kept_bits_of(const LoraArguments& x, st
     return *(counts ? kept_byte(x, token, part, column) : x.kept);
 }
 
+// Bytes of x, or with 8 added to a selector that byte's top bit eight times (which __byte_perm, unlike the
+// instruction, leaves out).
+template <std::uint32_t kSelector>
+__device__ __forceinline__ std::uint32_t permuted(std::uint32_t x) {
+    std::uint32_t y;
+    asm("prmt.b32 %0, %1, 0, %2;\n" : "=r"(y) : "r"(x), "n"(kSelector));
+    return y;
+}
+
 // mask(x) of a lane's 8 columns, without the factor, by 8 bits.
 __device__ __forceinline__ uint4 masked_by(uint4 x, std::uint32_t bits) {
-    // Four bits to the tops of four bytes, which __byte_perm repeats over bytes.
+    // Four bits to the tops of four bytes, which are then repeated over bytes.
     const std::uint32_t low = (bits & 0xfu) * 0x10204080u;
     const std::uint32_t high = (bits >> 4) * 0x10204080u;
-    x.x &= __byte_perm(low, 0, 0x9988);
-    x.y &= __byte_perm(low, 0, 0xbbaa);
-    x.z &= __byte_perm(high, 0, 0x9988);
-    x.w &= __byte_perm(high, 0, 0xbbaa);
+    x.x &= permuted<0x9988>(low);
+    x.y &= permuted<0xbbaa>(low);
+    x.z &= permuted<0x9988>(high);
+    x.w &= permuted<0xbbaa>(high);
     return x;
 }
 
@@ -151,6 +160,41 @@ __device__ __forceinline__ std::uint32_t transposed(std::uint32_t x) {
 __device__ __forceinline__ std::uint32_t pair_of_rows(const Bf16* first, const Bf16* second) {
     return static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(first)) |
            static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(second)) << 16;
+}
+
+// Where chunk `c` of 16 bytes of row `r` lies in a tile in shared memory of kChunks a row: 8 rows of one chunk
+// are read without conflicts.
+template <int kChunks>
+__device__ __forceinline__ int swizzled(int r, int c) {
+    if constexpr (kChunks % 8 == 0) return r * kChunks + (c ^ (r & 7));
+    if constexpr (kChunks % 4 == 0) return r * kChunks + (c ^ (r >> 1 & 3));
+    if constexpr (kChunks % 2 == 0) return r * kChunks + (c ^ (r >> 2 & 1));
+    return r * kChunks + c;
+}
+
+// A warp's steps lie in a ring in shared memory, which copies fill two steps ahead: what is under way does
+// not cost registers. Only the warp itself reads its ring, so that it waits for its own lanes only.
+constexpr int kRingStages = 3;
+constexpr int kStepTokens = 16;
+
+// Of 16 rows of h (dh or u) from column 0 to the end of kChunks chunks; zeros from row `left`.
+template <int kChunks>
+__device__ __forceinline__ void copy_h(std::uint32_t to, const Bf16* h, std::int64_t pitch,
+                                       std::int64_t left, int lane) {
+    const int row = lane / 2;
+    const bool inside = row < left;
+    const Bf16* const from = h + row * pitch;
+#pragma unroll
+    for (int i = 0; i < (kChunks + 1) / 2; ++i) {
+        const int chunk = 2 * i + lane % 2;
+        if (chunk < kChunks)
+            copy_async_16(to + 16 * swizzled<kChunks>(row, chunk), from + 8 * chunk, inside);
+    }
+}
+
+// Kept bits as words of 32 columns are copied where rows of them begin at such.
+constexpr bool kept_in_words(const LoraArguments& x) {
+    return x.kept != nullptr && x.kept_is_written && x.in % kLoraColumns == 0;
 }
 
 // Adds the sums of a block's warps into those of the first `kGroup`: warp w gets w + kGroup * i for all i,
