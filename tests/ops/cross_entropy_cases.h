@@ -28,6 +28,8 @@ inline const std::vector<CrossEntropyCase>& cross_entropy_cases() {
         // them.
         {DType::f32, 2, 40003, 5, 8, {320024, 320032, 8}, {480036, 320032, 320032}},
         {DType::bf16, 3, 70001, 7, 4, {840012, 420018, 12}, {1260018, 420018, 420018}},
+        // More than the shared memory of a block holds.
+        {DType::f32, 2, 120001, 3, 4, {960008, 960016, 8}, {1440012, 960016, 960016}},
         {DType::f32, 0, 9, 0, 1, {0, 0, 0}, {0, 0, 0}},
     };
     return kCases;

@@ -45,6 +45,7 @@ void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
         work.rows = rows;
         work.vocab = vocab;
         work.logits_dtype = logits.dtype();
+        work.shared_bytes = stream.device().profile().shared_bytes;
         work.gradient_dtype = narrows ? DType::bf16 : logits.dtype();
         cuda::cross_entropy_kernels().run(stream.queue(), work);
         return;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "garam/kernels/cuda/cross_entropy.h"
 #include "garam/kernels/cuda/device_code.cuh"
 
@@ -6,6 +8,8 @@ namespace {
 
 constexpr int kThreads = 1024;
 constexpr int kUnroll = 4;  // accesses in flight a thread
+// Of a block, besides what it keeps of its row.
+constexpr std::int64_t kOtherShared = 1024;
 
 // e^t by the card's power of two: within some |t| + 2 units, exact at 0.
 __device__ __forceinline__ float exp_of(float t) {
@@ -38,11 +42,13 @@ __device__ __forceinline__ void store_gradient(G* to, const float (&e)[N]) {
     *reinterpret_cast<Vector<G, N>*>(to) = out;
 }
 
-// T: of the logits, G: of the gradient; N elements an access.
+// T: of the logits, G: of the gradient; N elements an access. `most_kept`: steps of kThreads accesses
+// that the shared memory holds.
 template <typename T, typename G, int N>
 __global__ void __launch_bounds__(kThreads, 1)
     cross_entropy(const T* logits, std::int64_t logits_pitch, const std::int32_t* targets,
-                  float* losses, G* gradient, std::int64_t gradient_pitch, int vocab) {
+                  float* losses, G* gradient, std::int64_t gradient_pitch, int vocab,
+                  int most_kept) {
     constexpr int kStride = kThreads * N;
     constexpr int kChunk = kStride * kUnroll;
     __shared__ float maxima[kThreads / kWarp];
@@ -54,6 +60,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     const int target = targets[row];
     const int whole = vocab / N * N;  // the rest is done one by one
     const int chunks = (whole + kChunk - 1) / kChunk;
+    // The last steps of the row stay here for the second pass; a thread reads what it wrote itself.
+    extern __shared__ uint4 shared[];
+    Vector<T, N>* const kept = reinterpret_cast<Vector<T, N>*>(shared) + thread;
+    const int steps = (whole + kStride - 1) / kStride;
+    const int first_kept = d == nullptr ? steps : max(steps - most_kept, 0);
 
     if (target == -1) {
         if (thread == 0) losses[row] = 0;
@@ -87,6 +98,11 @@ __global__ void __launch_bounds__(kThreads, 1)
                         part[u].at[i] = from_float<T>(-INFINITY);
                 }
             }
+        }
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) {
+            const int step = chunk * kUnroll + u;
+            if (step >= first_kept && step < steps) kept[(step - first_kept) * kThreads] = part[u];
         }
         float highest = -INFINITY;  // a NaN is lost here, but not in the sum
 #pragma unroll
@@ -137,9 +153,13 @@ __global__ void __launch_bounds__(kThreads, 1)
         Vector<T, N> part[kUnroll];
         const int begin = chunk * kChunk + thread * N;
 #pragma unroll
-        for (int u = 0; u < kUnroll; ++u)
-            if (begin + u * kStride < whole)
-                part[u] = *reinterpret_cast<const Vector<T, N>*>(x + begin + u * kStride);
+        for (int u = 0; u < kUnroll; ++u) {
+            const int step = chunk * kUnroll + u;
+            if (begin + u * kStride >= whole) break;
+            part[u] = step >= first_kept
+                          ? kept[(step - first_kept) * kThreads]
+                          : *reinterpret_cast<const Vector<T, N>*>(x + begin + u * kStride);
+        }
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u) {
             const int at = begin + u * kStride;
@@ -156,9 +176,18 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <typename T, typename G, int N>
 void launch(StreamHandle stream, const CrossEntropy& work) {
     static_assert(kThreads / kWarp == kWarp);
-    cross_entropy<T, G, N><<<static_cast<unsigned>(work.rows), kThreads, 0, stream>>>(
+    constexpr std::int64_t kStepBytes = kThreads * N * static_cast<std::int64_t>(sizeof(T));
+    const std::int64_t steps = work.vocab / (kThreads * N) + 1;
+    const std::int64_t held = std::max<std::int64_t>(work.shared_bytes - kOtherShared, 0);
+    const std::int64_t most_kept =
+        work.gradient.data == nullptr ? 0 : std::min(held / kStepBytes, steps);
+    const auto kernel = cross_entropy<T, G, N>;
+    const auto bytes = static_cast<int>(most_kept * kStepBytes);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    kernel<<<static_cast<unsigned>(work.rows), kThreads, static_cast<unsigned>(bytes), stream>>>(
         static_cast<const T*>(work.logits.data), work.logits.pitch, work.targets, work.losses,
-        static_cast<G*>(work.gradient.data), work.gradient.pitch, static_cast<int>(work.vocab));
+        static_cast<G*>(work.gradient.data), work.gradient.pitch, static_cast<int>(work.vocab),
+        static_cast<int>(most_kept));
     check_launch("cross_entropy");
 }
 

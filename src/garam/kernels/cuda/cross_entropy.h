@@ -1,8 +1,9 @@
 // Softmax cross-entropy of rows on a card (ops/cross_entropy.h has the contract).
 //
 // One block a row, two passes: a running maximum and sum of exponentials over the row, then, last
-// part first, the gradient; what the second pass reads is mostly still in the L2 cache. Floor:
-// logits read once, gradient written once, at the bandwidth of the memory.
+// part first, the gradient. The last part stays in shared memory meanwhile; what the second pass
+// reads before it is mostly still in the L2 cache. Floor: logits read once, gradient written once,
+// at the bandwidth of the memory.
 #pragma once
 
 #include "garam/kernels/cuda/launch.h"
@@ -16,6 +17,7 @@ struct CrossEntropy {
     Rows gradient;  // data null: none
     std::int64_t rows = 0, vocab = 0;
     DType logits_dtype = DType::f32, gradient_dtype = DType::f32;
+    std::int64_t shared_bytes = 0;  // that a block may have
 };
 
 struct CrossEntropyKernels {
