@@ -1,64 +1,20 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "garam/kernels/cuda/device_code.cuh"
 #include "garam/kernels/cuda/elementwise.h"
+#include "garam/kernels/cuda/map_rows.cuh"
 
 namespace garam::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kUnroll = 4;  // accesses in flight a thread
-constexpr std::int64_t kMostBlocksY = 65535;
+constexpr int kInFlight = 4;  // accesses a thread
 
-// A map's load() gives what its store() writes at the same place of a row. All loads of a thread
-// come first, so that they are in flight together; a map may write what it reads, at the same
-// place.
-template <typename Map>
-__global__ void __launch_bounds__(kThreads)
-    map_rows(Map map, std::int64_t rows, std::int64_t columns) {
-    constexpr int N = Map::kWidth;
-    const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * N;
-    const std::int64_t begin =
-        blockIdx.x * stride * kUnroll + static_cast<std::int64_t>(threadIdx.x) * N;
-    const std::int64_t row_step = static_cast<std::int64_t>(gridDim.y) * blockDim.y;
-    for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
-         row < rows; row += row_step) {
-        const auto line = map.line(row);
-        typename Map::template Value<N> value[kUnroll];
-#pragma unroll
-        for (int u = 0; u < kUnroll; ++u)
-            if (begin + u * stride + N <= columns)
-                value[u] = line.template load<N>(begin + u * stride);
-#pragma unroll
-        for (int u = 0; u < kUnroll; ++u) {
-            const std::int64_t column = begin + u * stride;
-            if (column + N <= columns) {
-                line.template store<N>(column, value[u]);
-            } else if constexpr (N > 1) {
-                for (std::int64_t i = column; i < columns; ++i)
-                    line.template store<1>(i, line.template load<1>(i));
-            }
-        }
-    }
-}
-
+// Dense matrices are one row, which may be longer than 2^30.
 template <typename Map>
 void launch_map(const char* name, StreamHandle stream, const Map& map, std::int64_t rows,
                 std::int64_t columns) {
-    if (rows == 0 || columns == 0) return;
-    // Short rows share a block.
-    const std::int64_t accesses = (columns + Map::kWidth - 1) / Map::kWidth;
-    unsigned across = kWarp / 4;
-    while (across < kThreads && across * kUnroll < accesses)
-        across *= 2;
-    const dim3 block(across, kThreads / across);
-    const std::int64_t blocks_x = (accesses + across * kUnroll - 1) / (across * kUnroll);
-    const std::int64_t blocks_y =
-        std::min<std::int64_t>((rows + block.y - 1) / block.y, kMostBlocksY);
-    map_rows<<<dim3(static_cast<unsigned>(blocks_x), static_cast<unsigned>(blocks_y)), block, 0,
-               stream>>>(map, rows, columns);
-    check_launch(name);
+    launch_map_rows<std::int64_t>(name, stream, map, rows, columns);
 }
 
 // Whether accesses of `bytes` fit all rows.
@@ -66,15 +22,12 @@ bool allows(std::int64_t bytes, const void* data, std::int64_t pitch_bytes) {
     return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0 &&
            pitch_bytes % bytes == 0;
 }
-template <typename T, int N>
-bool allows(const Rows& x) {
-    return allows(N * sizeof(T), x.data, x.pitch * static_cast<std::int64_t>(sizeof(T)));
-}
 
 // out = x * factor, or x as it is.
 template <typename From, typename To, int N, bool kScales>
 struct Convert {
     static constexpr int kWidth = N;
+    static constexpr int kUnroll = kInFlight;
     template <int M>
     using Value = Vector<From, M>;
     const From* x;
@@ -88,7 +41,7 @@ struct Convert {
         float factor;
         template <int M>
         __device__ __forceinline__ Value<M> load(std::int64_t i) const {
-            return *reinterpret_cast<const Value<M>*>(x + i);
+            return load_vector<M>(x + i);
         }
         template <int M>
         __device__ __forceinline__ void store(std::int64_t i, const Value<M>& value) const {
@@ -97,7 +50,7 @@ struct Convert {
             for (int k = 0; k < M; ++k)
                 y.at[k] = from_float<To>(kScales ? to_float(value.at[k]) * factor
                                                  : to_float(value.at[k]));
-            *reinterpret_cast<Vector<To, M>*>(out + i) = y;
+            store_vector(out + i, y);
         }
     };
     __device__ __forceinline__ Line line(std::int64_t row) const {
@@ -116,7 +69,7 @@ void convert(StreamHandle stream, Rows x, float factor, Rows out, std::int64_t r
                                                      factor};
         launch_map(kScales ? "scale" : "cast", stream, map, rows, columns);
     };
-    if (allows<From, N>(x) && allows<To, N>(out))
+    if (rows_allow<From, N>(x) && rows_allow<To, N>(out))
         run(std::integral_constant<int, N>{});
     else
         run(std::integral_constant<int, 1>{});
@@ -155,6 +108,7 @@ void scale(StreamHandle stream, Rows x, float factor, Rows out, DType to, std::i
 template <typename T, int N>
 struct Add {
     static constexpr int kWidth = N;
+    static constexpr int kUnroll = kInFlight;
     template <int M>
     struct Value {
         Vector<T, M> a, b;
@@ -170,8 +124,7 @@ struct Add {
         T* out;
         template <int M>
         __device__ __forceinline__ Value<M> load(std::int64_t i) const {
-            return {*reinterpret_cast<const Vector<T, M>*>(a + i),
-                    *reinterpret_cast<const Vector<T, M>*>(b + i)};
+            return {load_vector<M>(a + i), load_vector<M>(b + i)};
         }
         template <int M>
         __device__ __forceinline__ void store(std::int64_t i, const Value<M>& value) const {
@@ -179,7 +132,7 @@ struct Add {
 #pragma unroll
             for (int k = 0; k < M; ++k)
                 y.at[k] = from_float<T>(to_float(value.a.at[k]) + to_float(value.b.at[k]));
-            *reinterpret_cast<Vector<T, M>*>(out + i) = y;
+            store_vector(out + i, y);
         }
     };
     __device__ __forceinline__ Line line(std::int64_t row) const {
@@ -200,7 +153,7 @@ void add_of(StreamHandle stream, Rows a, Rows b, Rows out, std::int64_t rows,
                                                  out.pitch};
         launch_map("add", stream, map, rows, columns);
     };
-    if (allows<T, N>(a) && allows<T, N>(b) && allows<T, N>(out))
+    if (rows_allow<T, N>(a) && rows_allow<T, N>(b) && rows_allow<T, N>(out))
         run(std::integral_constant<int, N>{});
     else
         run(std::integral_constant<int, 1>{});
@@ -217,6 +170,7 @@ void add(StreamHandle stream, Rows a, Rows b, Rows out, DType dtype, std::int64_
 template <typename T, int N>
 struct Fill {
     static constexpr int kWidth = N;
+    static constexpr int kUnroll = kInFlight;
     template <int M>
     using Value = Vector<T, M>;
     T* out;
@@ -236,7 +190,7 @@ struct Fill {
         }
         template <int M>
         __device__ __forceinline__ void store(std::int64_t i, const Value<M>& y) const {
-            *reinterpret_cast<Value<M>*>(out + i) = y;
+            store_vector(out + i, y);
         }
     };
     __device__ __forceinline__ Line line(std::int64_t row) const {
@@ -248,7 +202,7 @@ template <typename T>
 void fill_of(StreamHandle stream, float value, Rows out, std::int64_t rows, std::int64_t columns) {
     constexpr int N = kVector<T>;
     T* const to = static_cast<T*>(out.data);
-    if (allows<T, N>(out))
+    if (rows_allow<T, N>(out))
         launch_map("fill", stream, Fill<T, N>{to, out.pitch, value}, rows, columns);
     else
         launch_map("fill", stream, Fill<T, 1>{to, out.pitch, value}, rows, columns);
@@ -284,18 +238,18 @@ __device__ __forceinline__ void cast_task(const CastTask& task) {
     const std::int64_t skipped = task.to_pitch - columns;
     // A division by a number of 32 bits takes a fraction of the time.
     const bool small = task.elements <= 0xffffffffll;
-    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads * N * kUnroll;
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads * N * kInFlight;
     for (std::int64_t begin =
-             (static_cast<std::int64_t>(blockIdx.x) * kThreads * kUnroll + threadIdx.x) * N;
+             (static_cast<std::int64_t>(blockIdx.x) * kThreads * kInFlight + threadIdx.x) * N;
          begin < task.elements; begin += step) {
-        Vector<float, N> x[kUnroll];
+        Vector<float, N> x[kInFlight];
 #pragma unroll
-        for (int u = 0; u < kUnroll; ++u)
+        for (int u = 0; u < kInFlight; ++u)
             if (begin + u * kThreads * N < task.elements)
                 x[u] = *reinterpret_cast<const Vector<float, N>*>(task.from + begin +
                                                                   u * kThreads * N);
 #pragma unroll
-        for (int u = 0; u < kUnroll; ++u) {
+        for (int u = 0; u < kInFlight; ++u) {
             const std::int64_t at = begin + u * kThreads * N;
             if (at >= task.elements) break;
             Vector<T, N> y;
@@ -335,7 +289,7 @@ void cast_many(StreamHandle stream, const CastMatrix* matrices, std::int64_t cou
     int filled = 0;
     std::int64_t longest = 0;
     const auto launch = [&] {
-        const std::int64_t chunk = kThreads * kUnroll * kWidth;
+        const std::int64_t chunk = kThreads * kInFlight * kWidth;
         const std::int64_t blocks = std::min((longest + chunk - 1) / chunk, kMostBlocksX);
         cast_tasks<<<dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(filled)), kThreads,
                      0, stream>>>(tasks);
@@ -371,6 +325,7 @@ void cast_many(StreamHandle stream, const CastMatrix* matrices, std::int64_t cou
 template <typename Unit>
 struct Copy {
     static constexpr int kWidth = 1;
+    static constexpr int kUnroll = kInFlight;
     template <int M>
     using Value = Unit;
     const Unit* x;
@@ -399,6 +354,7 @@ enum class Pick : std::uint8_t { gather, scatter, store };
 template <typename Unit, Pick kPick>
 struct Picked {
     static constexpr int kWidth = 1;
+    static constexpr int kUnroll = kInFlight;
     template <int M>
     using Value = Unit;
     const Unit* x;

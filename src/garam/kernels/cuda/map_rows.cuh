@@ -27,18 +27,19 @@ __device__ __forceinline__ void store_vector(T* to, const Vector<T, N>& x) {
     *reinterpret_cast<Vector<T, N>*>(to) = x;
 }
 
-// A map is a struct with an access width kWidth, the accesses of each operand that a thread has in flight
-// (kUnroll), a template Value<N>, and line(row), which gives an object with load<N>(column) -> Value<N> and store<N>(column, value). All loads of a thread come before
-// its stores, so that they are in flight together; a map may write what it reads, at the same place.
-// Columns are below 2^30.
-template <typename Map>
+// A map is a struct with an access width kWidth, the accesses of each operand that a thread has in
+// flight (kUnroll), a template Value<N>, and line(row), which gives an object with load<N>(column) ->
+// Value<N> and store<N>(column, value). All loads of a thread come before its stores, so that they
+// are in flight together; a map may write what it reads, at the same place. Column: int below 2^30
+// columns, else std::int64_t.
+template <typename Map, typename Column>
 __global__ void __launch_bounds__(kMapThreads)
-    map_rows(const __grid_constant__ Map map, std::int64_t rows, int columns) {
+    map_rows(const __grid_constant__ Map map, std::int64_t rows, Column columns) {
     constexpr int N = Map::kWidth;
     constexpr int kUnroll = Map::kUnroll;
-    const int stride = static_cast<int>(blockDim.x) * N;
-    const int begin =
-        static_cast<int>(blockIdx.x) * stride * kUnroll + static_cast<int>(threadIdx.x) * N;
+    const Column stride = static_cast<Column>(blockDim.x) * N;
+    const Column begin =
+        static_cast<Column>(blockIdx.x) * stride * kUnroll + static_cast<Column>(threadIdx.x) * N;
     const std::int64_t row_step = static_cast<std::int64_t>(gridDim.y) * blockDim.y;
     for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
          row < rows; row += row_step) {
@@ -50,18 +51,18 @@ __global__ void __launch_bounds__(kMapThreads)
                 value[u] = line.template load<N>(begin + u * stride);
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u) {
-            const int column = begin + u * stride;
+            const Column column = begin + u * stride;
             if (column + N <= columns) {
                 line.template store<N>(column, value[u]);
             } else if constexpr (N > 1) {
-                for (int i = column; i < columns; ++i)
+                for (Column i = column; i < columns; ++i)
                     line.template store<1>(i, line.template load<1>(i));
             }
         }
     }
 }
 
-template <typename Map>
+template <typename Column = int, typename Map>
 void launch_map_rows(const char* name, StreamHandle stream, const Map& map, std::int64_t rows,
                      std::int64_t columns) {
     if (rows == 0 || columns == 0) return;
@@ -76,7 +77,7 @@ void launch_map_rows(const char* name, StreamHandle stream, const Map& map, std:
     const std::int64_t blocks_y = std::min((rows + down - 1) / down, kMostGridY);
     map_rows<<<dim3(static_cast<unsigned>(blocks_x), static_cast<unsigned>(blocks_y)),
                dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)), 0, stream>>>(
-        map, rows, static_cast<int>(columns));
+        map, rows, static_cast<Column>(columns));
     check_launch(name);
 }
 
