@@ -118,6 +118,7 @@ class Device {
     virtual void close_queue(QueueHandle /*queue*/) noexcept {}
     // Returns when all work of the queue is done. Throws Error when some of it failed.
     virtual void synchronize(QueueHandle /*queue*/) {}
+    virtual void synchronize_all() {}  // of all queues
     // Copies of bytes between host and device. Of pinned memory they are enqueued, and the memory must
     // stay as it is until the queue has passed them; of other memory it may be reused on return.
     virtual void copy_in(QueueHandle queue, void* device, const void* host, std::int64_t bytes);

@@ -12,7 +12,8 @@ namespace garam {
 
 class HostTensors {
   public:
-    explicit HostTensors(Device& device) : setup_(device) {}
+    // Waits for all work of the device: the tensors are what it leaves.
+    explicit HostTensors(Device& device) : setup_(device) { device.synchronize_all(); }
     HostTensors(const HostTensors&) = delete;
     HostTensors& operator=(const HostTensors&) = delete;
 

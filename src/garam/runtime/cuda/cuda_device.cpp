@@ -104,6 +104,7 @@ class CudaDevice final : public Device {
     void synchronize(QueueHandle queue) override {
         check(cudaStreamSynchronize(stream_of(queue)), "computing");
     }
+    void synchronize_all() override { check(cudaDeviceSynchronize(), "computing"); }
     void copy_in(QueueHandle queue, void* device, const void* host, std::int64_t bytes) override {
         check(cudaMemcpyAsync(device, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
                               stream_of(queue)),
