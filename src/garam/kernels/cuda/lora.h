@@ -111,11 +111,19 @@ constexpr LoraCut lora_down_backward_cut(std::int64_t tokens, std::int64_t in,
     return lora_cut((tokens + kLoraBackwardTokens - 1) / kLoraBackwardTokens,
                     kLoraBlocksEach * multiprocessors / blocks);
 }
+// The same where masks are read: units of a block's step, blocks of 32 or 64 columns.
+constexpr std::int64_t kLoraMostBlocksEach = 3;
+constexpr LoraCut lora_ring_cut(std::int64_t tokens, std::int64_t unit, std::int64_t in,
+                                std::int64_t columns, std::int64_t at_once) {
+    const std::int64_t blocks = (in + columns - 1) / columns;
+    return lora_cut((tokens + unit - 1) / unit, at_once / blocks);
+}
+// Floats of the most pieces of either.
 constexpr std::int64_t lora_down_backward_scratch(std::int64_t tokens, std::int64_t in,
                                                   std::int64_t columns, int multiprocessors) {
     const std::int64_t blocks = (in + kLoraBackwardColumns - 1) / kLoraBackwardColumns;
     const std::int64_t units = (tokens + kLoraBackwardTokens - 1) / kLoraBackwardTokens;
-    return lora_pieces(units, kLoraBlocksEach * multiprocessors / blocks) * columns * in;
+    return lora_pieces(units, kLoraMostBlocksEach * multiprocessors / blocks) * columns * in;
 }
 
 // input_backward: blocks of 256 columns, tokens cut into pieces; units of 16 tokens.

@@ -106,6 +106,183 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
     }
 }
 
+// The same where masks are read, or there are none. Here a block has as many columns as one warp, its
+// warps have 16 tokens each a step, and tiles of x and dh come transposed out of shared memory.
+template <int kParts, int kTiles>
+struct Ring {
+    static constexpr int kHeights = (kTiles + 1) / 2;                   // tiles of 16 ranks
+    static constexpr int kAcross = kParts * kHeights <= 3 ? 2 : 1;      // times 32 columns
+    static constexpr int kSums = kParts * kHeights * kAcross * 4 * 4;
+    // Sums of three parts want more registers than 16 warps have.
+    static constexpr int kWarps = kSums > 64 ? 4 : 8;
+    static constexpr int kBlocks = kSums > 64 ? kLoraMostBlocksEach : kLoraBlocksEach;
+    static constexpr int kTokens = kWarps * kStepTokens;
+    static constexpr int kColumns = 4 * kAcross;                        // chunks of 16 bytes
+    static constexpr int kRanks = kParts * kTiles;                      // chunks of dh
+    static constexpr int kOfH = kStepTokens * kColumns * 16;            // where in a stage
+    static constexpr int kOfBits = kOfH + kStepTokens * kRanks * 16;
+    static constexpr int kStage = kOfBits + kParts * kAcross * kStepTokens * 4;
+    static constexpr int kRing = kWarps * kRingStages * kStage;
+    static constexpr int kExchange = kWarps / 2 * kSums * kWarp * 4;
+    static constexpr int kBytes = kRing > kExchange ? kRing : kExchange;
+};
+
+template <int kParts, int kTiles, bool kMasked>
+__global__ void __launch_bounds__(Ring<kParts, kTiles>::kWarps* kWarp, Ring<kParts, kTiles>::kBlocks)
+    down_backward_ring_kernel(const __grid_constant__ LoraArguments x, std::int64_t units) {
+    using R = Ring<kParts, kTiles>;
+    constexpr int kRank = 8 * kTiles;
+    constexpr int kAcross = R::kAcross;
+    constexpr int kHeights = R::kHeights;
+    extern __shared__ uint4 dynamic[];
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int g = lane / 4;
+    const int t = lane % 4;
+    const std::uint32_t ring = shared_address(dynamic) + warp * (kRingStages * R::kStage);
+    const std::int64_t first_column =
+        static_cast<std::int64_t>(blockIdx.x) * (kAcross * kLoraColumns);
+    const std::int64_t begin =
+        static_cast<std::int64_t>(blockIdx.y) * units * R::kTokens + warp * kStepTokens;
+    const std::int64_t end = min(static_cast<std::int64_t>(blockIdx.y + 1) * units * R::kTokens,
+                                 x.tokens);
+
+    // The lane's next copies, and the rows from there to the end.
+    const int x_row = lane / R::kColumns;
+    const int x_chunk = lane % R::kColumns;
+    const bool x_inside = first_column + 8 * x_chunk < x.in;
+    const int h_row = lane / 2;
+    const Bf16* from_x = bf16_row(x.x, begin + x_row) + first_column + 8 * x_chunk;
+    const Bf16* from_h = bf16_row(x.h, begin);
+    const std::uint8_t* from_bits =
+        kMasked ? kept_byte(x, begin + h_row, 0, first_column) : nullptr;
+    int to_copy = static_cast<int>(end - begin);
+    const auto copy = [&](std::uint32_t to) {
+        if (to_copy > 0) {
+#pragma unroll
+            for (int i = 0; i < 2 * kAcross; ++i) {
+                const int row = x_row + i * (kWarp / R::kColumns);
+                copy_async_16(to + 16 * swizzled<R::kColumns>(row, x_chunk),
+                              from_x + i * (kWarp / R::kColumns) * x.x.pitch,
+                              row < to_copy && x_inside);
+            }
+            copy_h<R::kRanks>(to + R::kOfH, from_h, x.h.pitch, to_copy, lane);
+            if constexpr (kMasked) {
+#pragma unroll
+                for (int i = 0; i < (kParts * kAcross + 1) / 2; ++i) {
+                    const int word = 2 * i + lane % 2;
+                    const int column = word % kAcross * static_cast<int>(kLoraColumns);
+                    if (word < kParts * kAcross)
+                        copy_async_4(to + R::kOfBits + 4 * (word * kStepTokens + h_row),
+                                     from_bits + word / kAcross * (x.in / 8) + column / 8,
+                                     h_row < to_copy && first_column + column < x.in);
+                }
+                from_bits += R::kTokens * x.parts * (x.in / 8);
+            }
+        }
+        copy_async_commit();
+        from_x += R::kTokens * x.x.pitch;
+        from_h += R::kTokens * x.h.pitch;
+        to_copy -= R::kTokens;
+    };
+
+    float sums[R::kSums] = {};
+    copy(ring);
+    copy(ring + R::kStage);
+    int stage = 0;
+    for (int left = static_cast<int>(end - begin); left > 0;
+         left -= R::kTokens) {
+        copy_async_wait<kRingStages - 2>();
+        __syncwarp();  // all lanes' copies are here, and the stage before is read
+        copy(ring + (stage == 0 ? kRingStages - 1 : stage - 1) * R::kStage);
+        const std::uint32_t at = ring + stage * R::kStage;
+        stage = stage + 1 == kRingStages ? 0 : stage + 1;
+#pragma unroll
+        for (int across = 0; across < kAcross; ++across) {
+            std::uint32_t columns[2][4];  // of two tiles: tokens 0 to 7 and 8 to 15, twice
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                load_matrices_transposed(
+                    columns[i], at + 16 * swizzled<R::kColumns>(
+                                              lane % 16, 4 * across + 2 * i + lane / 16));
+#pragma unroll
+            for (int part = 0; part < kParts; ++part) {
+                std::uint32_t a[kHeights][4];
+#pragma unroll
+                for (int height = 0; height < kHeights; ++height) {
+                    // Of 8 ranks the lower half of the product is nobody's.
+                    const int chunk =
+                        part * kTiles + (kTiles == 1 ? 0 : 2 * height + lane / 8 % 2);
+                    load_matrices_transposed(
+                        a[height], at + R::kOfH + 16 * swizzled<R::kRanks>(
+                                                           lane % 8 + lane / 16 * 8, chunk));
+                }
+                // A byte of ones for each tile whose column g stays, of tokens 2t, 2t + 1 and these + 8.
+                std::uint32_t ones[4];
+                if constexpr (kMasked) {
+                    const std::uint32_t words = at + R::kOfBits +
+                                                4 * ((part * kAcross + across) * kStepTokens + 2 * t);
+#pragma unroll
+                    for (int i = 0; i < 4; ++i)
+                        ones[i] = (load_shared_4(words + 4 * (i % 2 + i / 2 * 8)) >> g &
+                                   0x01010101u) * 0xffu;
+                }
+#pragma unroll
+                for (int tile = 0; tile < 4; ++tile) {
+                    std::uint32_t b0 = columns[tile / 2][tile % 2 * 2];
+                    std::uint32_t b1 = columns[tile / 2][tile % 2 * 2 + 1];
+                    if constexpr (kMasked) {
+                        const std::uint32_t of_tile = 0x4400u + 0x1111u * tile;
+                        b0 &= __byte_perm(ones[0], ones[1], of_tile);
+                        b1 &= __byte_perm(ones[2], ones[3], of_tile);
+                    }
+#pragma unroll
+                    for (int height = 0; height < kHeights; ++height) {
+                        float(&sum)[4] = *reinterpret_cast<float(*)[4]>(
+                            &sums[(((part * kHeights + height) * kAcross + across) * 4 + tile) * 4]);
+                        multiply_add(sum, a[height], b0, b1);
+                    }
+                }
+            }
+        }
+    }
+
+    copy_async_wait<0>();
+    __syncthreads();  // the ring is read
+    add_warps<R::kWarps, 1>(sums, reinterpret_cast<float*>(dynamic));
+    if (warp > 0) return;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+        for (int tall = 0; tall < kTiles; ++tall) {  // 8 ranks
+            const std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * (kParts * kRank) +
+                                     part * kRank + 8 * tall + g;
+#pragma unroll
+            for (int i = 0; i < 4 * kAcross; ++i) {
+                const std::int64_t column = first_column + 8 * i + 2 * t;
+                const float* const sum =
+                    &sums[((part * kHeights + tall / 2) * kAcross * 4 + i) * 4 + tall % 2 * 2];
+                if (column < x.in)
+                    *reinterpret_cast<float2*>(x.partial + row * x.in + column) =
+                        make_float2(sum[0], sum[1]);
+            }
+        }
+    }
+}
+
+template <int kParts, int kTiles, bool kMasked>
+std::int64_t start_ring(StreamHandle stream, const LoraArguments& x) {
+    using R = Ring<kParts, kTiles>;
+    constexpr std::int64_t kColumns = R::kAcross * kLoraColumns;
+    const LoraCut cut = lora_ring_cut(x.tokens, R::kTokens, x.in, kColumns, R::kBlocks * x.multiprocessors);
+    const auto kernel = down_backward_ring_kernel<kParts, kTiles, kMasked>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, R::kBytes);
+    const dim3 grid(static_cast<unsigned>((x.in + kColumns - 1) / kColumns),
+                    static_cast<unsigned>(cut.count));
+    kernel<<<grid, R::kWarps * kWarp, R::kBytes, stream>>>(x, cut.each);
+    return cut.count;
+}
+
 // A thread four columns of a row.
 __global__ void down_backward_sum_kernel(const __grid_constant__ LoraArguments x,
                                          std::int64_t pieces) {
@@ -143,25 +320,30 @@ __global__ void down_backward_sum_kernel(const __grid_constant__ LoraArguments x
 }  // namespace
 
 void lora_down_backward(StreamHandle stream, const LoraArguments& x) {
-    const LoraCut cut = lora_down_backward_cut(x.tokens, x.in, x.multiprocessors);
-    const LoraKeys keys = lora_keys(x.masks);
-    const dim3 grid(static_cast<unsigned>((x.in + kLoraBackwardColumns - 1) / kLoraBackwardColumns),
-                    static_cast<unsigned>(cut.count));
+    std::int64_t pieces = 0;
     for_lora_shape(x.parts, x.rank, [&]<int kParts, int kTiles>(LoraShape<kParts, kTiles>) {
-        const auto start = [&]<Masking kMasking>(LoraMasking<kMasking>) {
-            down_backward_kernel<kParts, kTiles, kMasking>
-                <<<grid, kWarps * kWarp, 0, stream>>>(x, keys, cut.each);
-        };
-        if (x.masks.active)
-            for_masking(x, start);
-        else
-            start(LoraMasking<Masking::none>{});
+        if (!x.masks.active) {
+            pieces = start_ring<kParts, kTiles, false>(stream, x);
+        } else if (kept_in_words(x)) {
+            pieces = start_ring<kParts, kTiles, true>(stream, x);
+        } else {
+            const LoraCut cut = lora_down_backward_cut(x.tokens, x.in, x.multiprocessors);
+            const LoraKeys keys = lora_keys(x.masks);
+            const dim3 grid(
+                static_cast<unsigned>((x.in + kLoraBackwardColumns - 1) / kLoraBackwardColumns),
+                static_cast<unsigned>(cut.count));
+            for_masking(x, [&]<Masking kMasking>(LoraMasking<kMasking>) {
+                down_backward_kernel<kParts, kTiles, kMasking>
+                    <<<grid, kWarps * kWarp, 0, stream>>>(x, keys, cut.each);
+            });
+            pieces = cut.count;
+        }
     });
     check_launch("lora_down_backward");
     constexpr int kThreads = 128;
     const dim3 sum_grid(static_cast<unsigned>((x.in / 4 + kThreads - 1) / kThreads),
                         static_cast<unsigned>(x.parts * x.rank));
-    down_backward_sum_kernel<<<sum_grid, kThreads, 0, stream>>>(x, cut.count);
+    down_backward_sum_kernel<<<sum_grid, kThreads, 0, stream>>>(x, pieces);
     check_launch("lora_down_backward_sum");
 }
 

@@ -108,6 +108,11 @@ __device__ __forceinline__ uint4 load_shared_16(std::uint32_t shared) {
                  : "memory");
     return x;
 }
+__device__ __forceinline__ std::uint32_t load_shared_4(std::uint32_t shared) {
+    std::uint32_t x;
+    asm volatile("ld.shared.b32 %0, [%1];\n" : "=r"(x) : "r"(shared) : "memory");
+    return x;
+}
 __device__ __forceinline__ float2 load_shared_pair(std::uint32_t shared) {
     float2 x;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n"
