@@ -32,8 +32,8 @@ TEST_P(RmsNorm, Forward) {
             c.forward);
         const std::vector<double> want =
             rms_norm_reference(joined(run.values(x), run.values(weight)), c.tokens, c.hidden, kEps);
-        // Two roundings to the dtype (x * rstd, and y), and rstd in fp32: half of the relative error
-        // of the mean (at most 66 additions in a lane) and three roundings of its own.
+        // Two roundings to the dtype (x * rstd, and y), and rstd in fp32: half of the relative
+        // error of the mean (at most 66 additions in a lane) and three roundings of its own.
         expect_close(run.values(y), want, 2.01 * unit_of(c.dtype) + 40 * 0x1p-24, 0, "y");
         const std::vector<double> ones = rms_norm_reference(
             joined(run.values(x), std::vector<double>(c.hidden, 1.0)), c.tokens, c.hidden, kEps);

@@ -1,5 +1,6 @@
-// Dropout whose mask is a pure function of (seed, step, sample, position, module, column), never of the
-// row's place in a buffer: the same sample is masked alike however the batch is cut, packed or recomputed.
+// Dropout whose mask is a pure function of (seed, step, sample, position, module, column), never of
+// the row's place in a buffer: the same sample is masked alike however the batch is cut, packed or
+// recomputed.
 //
 //   y = x * keep / (1 - p), keep = [ uniform01(word) >= p ]
 //   word = philox({column / 4, position, sample low 32, sample high 32 xor step},
@@ -17,11 +18,12 @@
 
 namespace garam {
 
-// Which mask. `positions` i32 [tokens] and `samples` i64 [tokens] (the data set's row number of each
-// token's sample) are tensors of the micro-batch; `module` numbers the place in the model.
+// Which mask. `positions` i32 [tokens] and `samples` i64 [tokens] (the data set's row number of
+// each token's sample) are tensors of the micro-batch; `module` numbers the place in the model.
 struct DropoutKey {
     std::uint64_t seed = 0;
-    Tensor step;  // i32 [1]: optimiser steps done; in device memory, so that recorded work sees it change
+    // i32 [1]: optimiser steps done; in device memory, so that recorded work sees it change.
+    Tensor step;
     std::uint32_t module = 0;
     Tensor positions;
     Tensor samples;

@@ -1,8 +1,9 @@
 // One update of one parameter tensor. All f32 and dense, same shape; in place. The gradient is
-// multiplied by `gradient_scale` (1 / number of targets, times the clipping factor) while it is read.
+// multiplied by `gradient_scale` (1 / number of targets, times the clipping factor) while it is
+// read.
 //
-// Cost an element: AdamW 15 flops; SGD 5, with momentum 3 more after the first step, Nesterov 2 more.
-// Every operand moved once; the first step does not read the momentum buffer.
+// Cost an element: AdamW 15 flops; SGD 5, with momentum 3 more after the first step, Nesterov 2
+// more. Every operand moved once; the first step does not read the momentum buffer.
 #pragma once
 
 #include "garam/runtime/stream.h"
@@ -24,8 +25,10 @@ struct AdamWOptions {
 void adamw_step(Stream& stream, const AdamWOptions& options, const Tensor& weight,
                 const Tensor& gradient, float gradient_scale, const Tensor& m, const Tensor& v);
 
-// torch.optim.SGD: g += weight_decay * w; buffer = t == 1 ? g : momentum * buffer + (1 - dampening) g;
-// w -= lr * (nesterov ? g + momentum * buffer : buffer). Without momentum `buffer` is an empty Tensor.
+// torch.optim.SGD:
+//   g += weight_decay * w;  buffer = t == 1 ? g : momentum * buffer + (1 - dampening) g
+//   w -= lr * (nesterov ? g + momentum * buffer : buffer)
+// Without momentum `buffer` is an empty Tensor.
 struct SgdOptions {
     double learning_rate = 0;
     double momentum = 0;

@@ -1,7 +1,8 @@
 // The gated activation of Llama's MLP (Shazeer, 2020: SwiGLU): out = silu(gate) * up with
 // silu(x) = x / (1 + exp(-x)). All [tokens, ffn], one dtype, f32 or bf16; arithmetic in fp32.
 //
-// Cost an element: forward 5 flops, backward 12, an exponential counting one; every operand moved once.
+// Cost an element: forward 5 flops, backward 12, an exponential counting one; every operand moved
+// once.
 #pragma once
 
 #include "garam/runtime/stream.h"

@@ -1,5 +1,5 @@
-// Bias of a linear layer on a card (ops/bias.h has the contract). Floor: y, or dy, moved once, at the
-// bandwidth of the memory.
+// Bias of a linear layer on a card (ops/bias.h has the contract). Floor: y, or dy, moved once, at
+// the bandwidth of the memory.
 #pragma once
 
 #include "garam/kernels/cuda/column_sums.h"

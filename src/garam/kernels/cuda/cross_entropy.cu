@@ -42,8 +42,8 @@ __device__ __forceinline__ void store_gradient(G* to, const float (&e)[N]) {
     *reinterpret_cast<Vector<G, N>*>(to) = out;
 }
 
-// T: of the logits, G: of the gradient; N elements an access. `most_kept`: steps of kThreads accesses
-// that the shared memory holds.
+// T: of the logits, G: of the gradient; N elements an access. `most_kept`: steps of kThreads
+// accesses that the shared memory holds.
 template <typename T, typename G, int N>
 __global__ void __launch_bounds__(kThreads, 1)
     cross_entropy(const T* logits, std::int64_t logits_pitch, const std::int32_t* targets,

@@ -1,9 +1,9 @@
-// Token embedding on a card (ops/embedding.h has the contract; an id outside the vocabulary gives a row
-// of NaN, and its gradient is dropped).
+// Token embedding on a card (ops/embedding.h has the contract; an id outside the vocabulary gives a
+// row of NaN, and its gradient is dropped).
 //
-// Floor: rows copied at the bandwidth of the memory. The backward sorts the tokens by (id, token) by
-// counting for each how many come before it, tokens^2 comparisons: some 5 us for 8192 tokens, below the
-// time of their rows.
+// Floor: rows copied at the bandwidth of the memory. The backward sorts the tokens by (id, token)
+// by counting for each how many come before it, tokens^2 comparisons: some 5 us for 8192 tokens,
+// below the time of their rows.
 #pragma once
 
 #include "garam/kernels/cuda/launch.h"

@@ -263,8 +263,8 @@ __global__ void __launch_bounds__(C::kThreads, kBackwardBlocks<C, kLearns>)
     }
 }
 
-// Calls run(cut) with the cut of rows of `hidden` elements, that may (`wide`) be accessed 16 bytes at
-// a time.
+// Calls run(cut) with the cut of rows of `hidden` elements, that may (`wide`) be accessed 16 bytes
+// at a time.
 template <typename T, typename Run>
 void with_cut(int hidden, bool wide, const Run& run) {
     constexpr int N = kVector<T>;

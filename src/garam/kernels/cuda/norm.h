@@ -1,10 +1,10 @@
 // Root-mean-square norm on a card (ops/rms_norm.h has the contract).
 //
-// Floor: forward x read and y written once; backward dy and x (and dx when accumulating) read and dx
-// written once, at the bandwidth of the memory. Rows of up to 16 KB (8192 bf16 entries) stay in registers between
-// the sum and the result; longer ones, and those that 16 bytes do not divide, are read twice, the second
-// time from the caches. A weight's gradient adds its partial sums,
-// f32, written and read once.
+// Floor: forward x read and y written once; backward dy and x (and dx when accumulating) read and
+// dx written once, at the bandwidth of the memory. Rows of up to 16 KB (8192 bf16 entries) stay in
+// registers between the sum and the result; longer ones, and those that 16 bytes do not divide, are
+// read twice, the second time from the caches. A weight's gradient adds its partial sums, f32,
+// written and read once.
 #pragma once
 
 #include "garam/kernels/cuda/column_sums.h"

@@ -7,8 +7,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kHeadsAThread = 4;  // share the entries of the tables
 
-// A thread turns the same N pairs of up to kHeadsAThread heads of one token. Neighbouring threads have
-// neighbouring pairs, then the next head.
+// A thread turns the same N pairs of up to kHeadsAThread heads of one token. Neighbouring threads
+// have neighbouring pairs, then the next head.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     turn(const __grid_constant__ Rotary work, int groups, int slots) {

@@ -1,6 +1,6 @@
-// Rotary embedding on a card (ops/rotary.h has the contract; a position beyond the tables gives NaN).
-// Floor: the turned entries read and written once, at the bandwidth of the memory; the tables stay in
-// the caches.
+// Rotary embedding on a card (ops/rotary.h has the contract; a position beyond the tables gives
+// NaN). Floor: the turned entries read and written once, at the bandwidth of the memory; the tables
+// stay in the caches.
 #pragma once
 
 #include "garam/kernels/cuda/launch.h"

@@ -1,5 +1,5 @@
-// The gated activation on a card (ops/silu_mul.h has the contract). Floor: every operand moved once, at
-// the bandwidth of the memory.
+// The gated activation on a card (ops/silu_mul.h has the contract). Floor: every operand moved
+// once, at the bandwidth of the memory.
 #pragma once
 
 #include "garam/kernels/cuda/launch.h"
