@@ -30,8 +30,8 @@ __device__ __forceinline__ void store_vector(T* to, const Vector<T, N>& x) {
 // A map is a struct with an access width kWidth, the accesses of each operand that a thread has in
 // flight (kUnroll), a template Value<N>, and line(row), which gives an object with two functions,
 // load<N>(column) -> Value<N> and store<N>(column, value). All loads of a thread come before its
-// stores, so that they are in flight together; a map may write what it reads, at the same place. Column: int below
-// 2^30 columns, else std::int64_t.
+// stores, so that they are in flight together; a map may write what it reads, at the same place.
+// Column: int below 2^30 columns, else std::int64_t.
 template <typename Map, typename Column>
 __global__ void __launch_bounds__(kMapThreads)
     map_rows(const __grid_constant__ Map map, std::int64_t rows, Column columns) {
