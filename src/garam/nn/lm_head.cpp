@@ -76,7 +76,7 @@ void lm_head_logits(Stream& stream, const LmHead& head, const Tensor& x, const T
     const Tensor normed = arena.scratch(x.dtype(), {rows.elements(), x.columns()});
     gather_rows(stream, x, rows, picked);
     rms_norm_forward(stream, picked, head.norm.weight, head.norm.eps, normed, Tensor());
-    matmul(stream, normed, head.weight, logits, {.transpose_b = true});
+    matmul(stream, normed, head.weight, logits, {.transpose_b = true, .b_is_settled = true});
 }
 
 }  // namespace garam

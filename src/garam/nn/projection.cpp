@@ -97,7 +97,7 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
             lora_down(stream, projection.lora, mask, features(x, in), tail_of(projection, x));
     }
     matmul(stream, x, projection.packed.slice_rows(0, out), y,
-           {.transpose_b = true, .addend = addend, .bias = projection.bias});
+           {.transpose_b = true, .b_is_settled = true, .addend = addend, .bias = projection.bias});
 }
 
 void projection_refill(Stream& stream, const Projection& projection, const PassContext& pass,

@@ -135,7 +135,7 @@ void for_masked(Stream& stream, const LoraGroup& group, const LoraMask& mask, co
 
 void down_by_parts(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& x,
                    const Tensor& u) {
-    if (!is_masked(group, mask)) return matmul(stream, x, group.A, u, {.transpose_b = true});
+    if (!is_masked(group, mask)) return matmul(stream, x, group.A, u, {.transpose_b = true, .b_is_settled = true});
     for_masked(stream, group, mask, x, [&](std::int64_t part, const Tensor& masked) {
         matmul(stream, masked, A_of_part(group, part), columns_of_part(group, u, part),
                {.transpose_b = true});

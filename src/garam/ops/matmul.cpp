@@ -180,6 +180,7 @@ void multiply_on_cuda(Stream& stream, const Product& p, const MatmulOptions& opt
     x.inputs_are_bf16 = p.a.dtype() == DType::bf16;
     x.c_is_bf16 = p.c.dtype() == DType::bf16;
     x.tf32 = stream.device().profile().tf32;
+    x.b_is_settled = options.b_is_settled;
     x.alpha = options.alpha;
     x.ordinal = stream.device().profile().ordinal;
     cuda::matmul_kernels().multiply(stream.queue(), x);

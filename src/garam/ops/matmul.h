@@ -28,6 +28,9 @@ struct MatmulOptions {
     bool transpose_b = false;
     float alpha = 1;
     bool accumulate = false;
+    // b was written long before (a weight): with few rows a card then begins to read it while the work
+    // ahead still runs.
+    bool b_is_settled = false;
     Tensor addend = {};
     Tensor bias = {};
 };

@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(ChunkTiles<kHeadDim>::kThreads)
     constexpr int kWarpKeys = Tiles::kWarpKeys;
     constexpr int kChunk = static_cast<int>(kAttentionChunk);
     extern __shared__ __align__(128) unsigned char shared_memory[];
+    let_next_begin();
 
     TilePlace place;
     if (!find_tile(work.cu_k, static_cast<int>(work.segments), 1, kChunk,

@@ -90,6 +90,7 @@ __global__ void __launch_bounds__(kJoinWarps* kWarp)
     constexpr int kColumns = static_cast<int>(kMostHeadDim) / kWarp;  // of a lane
     __shared__ float sums_of_warps[kJoinWarps][kMostHeadDim];
     __shared__ float totals_of_warps[kJoinWarps];
+    let_next_begin();
     const int head = static_cast<int>(blockIdx.x);
     const int row = static_cast<int>(blockIdx.y);
     TilePlace place;

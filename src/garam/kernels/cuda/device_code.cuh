@@ -24,6 +24,19 @@ __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) { re
 template <>
 __device__ __forceinline__ __half from_float<__half>(float x) { return __float2half_rn(x); }
 
+// A kernel that was launched to begin before the one ahead of it has ended (sm_90 and later) may only read
+// what older work left until it has waited; the one ahead lets it begin. Elsewhere both do nothing.
+__device__ __forceinline__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // N elements moved as one access; sizeof(T) * N of 4, 8 or 16, and the address a multiple of it.
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Vector {

@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     const int step = share * kWarp;
 
     float sums[kM][kRows] = {};
-    for (int first = warp % share * kWarp + lane; first < vectors; first += kAtOnce * step) {
-        uint4 weights[kAtOnce][kRows];
+    uint4 weights[kAtOnce][kRows];
+    const auto load = [&](int first) {
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
             const int vector = first + i * step;
@@ -71,6 +71,12 @@ __global__ void __launch_bounds__(kWarps* kWarp)
                         ? load_once(b[r] + static_cast<std::int64_t>(vector) * kElements)
                         : make_uint4(0, 0, 0, 0);
         }
+    };
+    let_next_begin();
+    int first = warp % share * kWarp + lane;
+    load(first);  // weights, which are there before the work ahead has ended
+    wait_for_previous();
+    while (first < vectors) {
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
             const int vector = first + i * step;
@@ -84,6 +90,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
                     sums[m][r] = add_products(values, weights[i][r], sums[m][r]);
             }
         }
+        first += kAtOnce * step;
+        if (first < vectors) load(first);
     }
 
     // Lane m * kRows + r gets the sum of its number.
@@ -114,25 +122,35 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     static_cast<Out*>(x.c.data)[m * x.c.pitch + column] = from_float<Out>(result);
 }
 
+// Whether the code that this kernel runs here waits for the work ahead (compiled for sm_90 or later).
+template <typename Kernel>
+bool waits(Kernel kernel) {
+    cudaFuncAttributes attributes{};
+    return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.ptxVersion >= 90;
+}
+
+template <int kM, typename Out>
+void launch_rows(StreamHandle stream, const MatmulArguments& x, std::int64_t blocks, int share) {
+    static const bool kWaits = waits(gemv_kernel<kM, Out>);
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(blocks));
+    config.blockDim = dim3(kWarps * kWarp);
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = x.b_is_settled && kWaits ? 1 : 0;
+    cudaLaunchKernelEx(&config, gemv_kernel<kM, Out>, x, share);
+    check_launch("gemv");
+}
+
 template <typename Out>
 void launch(StreamHandle stream, const MatmulArguments& x, std::int64_t blocks, int share) {
-    const auto grid = static_cast<unsigned>(blocks);
-    constexpr int kThreads = kWarps * kWarp;
-    switch (x.m) {
-        case 1:
-            gemv_kernel<1, Out><<<grid, kThreads, 0, stream>>>(x, share);
-            break;
-        case 2:
-            gemv_kernel<2, Out><<<grid, kThreads, 0, stream>>>(x, share);
-            break;
-        case 3:
-            gemv_kernel<3, Out><<<grid, kThreads, 0, stream>>>(x, share);
-            break;
-        default:
-            gemv_kernel<4, Out><<<grid, kThreads, 0, stream>>>(x, share);
-            break;
-    }
-    check_launch("gemv");
+    if (x.m == 1) return launch_rows<1, Out>(stream, x, blocks, share);
+    if (x.m == 2) return launch_rows<2, Out>(stream, x, blocks, share);
+    if (x.m == 3) return launch_rows<3, Out>(stream, x, blocks, share);
+    launch_rows<4, Out>(stream, x, blocks, share);
 }
 
 bool in_vectors(const Rows& rows) {

@@ -35,6 +35,7 @@ __device__ __forceinline__ void store_vector(T* to, const Vector<T, N>& x) {
 template <typename Map, typename Column>
 __global__ void __launch_bounds__(kMapThreads)
     map_rows(const __grid_constant__ Map map, std::int64_t rows, Column columns) {
+    let_next_begin();
     constexpr int N = Map::kWidth;
     constexpr int kUnroll = Map::kUnroll;
     const Column stride = static_cast<Column>(blockDim.x) * N;

@@ -17,7 +17,8 @@ struct MatmulArguments {
     const void* bias = nullptr;  // nullptr: none
     bool transpose_a = false, transpose_b = false;
     bool inputs_are_bf16 = false, c_is_bf16 = false;
-    bool tf32 = false;  // f32 operands may be multiplied in tf32
+    bool b_is_settled = false;  // by no work that may still run when this begins
+    bool tf32 = false;          // f32 operands may be multiplied in tf32
     float alpha = 1;
     int ordinal = 0;  // of the card
     void* workspace = nullptr;

@@ -97,6 +97,7 @@ __global__ void __launch_bounds__(C::kThreads)
     using T = typename C::Element;
     constexpr int N = C::N;
     __shared__ float sums[C::kThreads / kWarp];
+    let_next_begin();
     const std::int64_t row = C::group();
     if (row >= work.rows) return;  // whole warps, and where a block shares a row, whole blocks
     const T* const x = static_cast<const T*>(work.x.data) + row * work.x.pitch;

@@ -12,6 +12,7 @@ constexpr int kHeadsAThread = 4;  // share the entries of the tables
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     turn(const __grid_constant__ Rotary work, int groups, int slots) {
+    let_next_begin();
     const std::int64_t row_threads = static_cast<std::int64_t>(groups) * slots;
     const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
     if (index >= work.tokens * row_threads) return;
