@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
+#include <sys/sysinfo.h>
 
 
 #include "garam/core/error.h"
@@ -153,9 +154,12 @@ class CudaDevice final : public Device {
             cudaHostAlloc(&pointer, static_cast<std::size_t>(bytes), cudaHostAllocDefault);
         if (status == cudaSuccess) return pointer;
         cudaGetLastError();
+        struct sysinfo host {};
+        sysinfo(&host);
         throw Error("pinned host memory: " + mib(static_cast<std::size_t>(bytes)) +
-                    " could not be reserved (" + cudaGetErrorString(status) +
-                    "): free host memory, or lower train.per_device_train_batch_size");
+                    " could not be reserved (" + cudaGetErrorString(status) + "; " +
+                    mib(host.freeram * host.mem_unit) + " of " + mib(host.totalram * host.mem_unit) +
+                    " free): end other programs, or lower train.per_device_train_batch_size");
     }
     void give_back_pinned(void* pointer, std::int64_t /*bytes*/) noexcept override {
         cudaFreeHost(pointer);
