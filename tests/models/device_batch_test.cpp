@@ -33,7 +33,8 @@ TEST_F(DeviceBatchTest, ExactShapeHoldsTheBatch) {
     const DeviceBatch batch = upload(stream_, tokens, shape_of(tokens), {.steps_done = 4});
     EXPECT_EQ(values_of<std::int32_t>(batch.ids), (Ints{5, 6, 7, 8, 9}));
     EXPECT_EQ(values_of<std::int32_t>(batch.positions), (Ints{0, 1, 2, 0, 1}));
-    EXPECT_EQ(values_of<std::int64_t>(batch.samples), (std::vector<std::int64_t>{11, 11, 11, 12, 12}));
+    EXPECT_EQ(values_of<std::int64_t>(batch.samples),
+              (std::vector<std::int64_t>{11, 11, 11, 12, 12}));
     EXPECT_EQ(values_of<std::int32_t>(batch.step), Ints{4});
     EXPECT_EQ(values_of<std::int32_t>(batch.target_rows), (Ints{0, 1, 3}));
     EXPECT_EQ(values_of<std::int32_t>(batch.targets), (Ints{6, 7, 9}));
@@ -70,7 +71,8 @@ TEST(SharedShape, CoversGrowsAndWastesLittle) {
         EXPECT_GT(shared.samples, exact.samples);
         EXPECT_GE(shared.targets, exact.targets);
         EXPECT_LE(shared.tokens, std::max<std::int64_t>(64, n + n / 8));
-        EXPECT_EQ(shared_shape({shared.tokens, exact.samples, shared.targets}).tokens, shared.tokens);
+        EXPECT_EQ(shared_shape({shared.tokens, exact.samples, shared.targets}).tokens,
+                  shared.tokens);
         EXPECT_GE(shared.tokens, before.tokens);
         EXPECT_GE(shared.targets, before.targets);
         before = shared;

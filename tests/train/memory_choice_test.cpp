@@ -63,7 +63,8 @@ class MemoryChoiceTest : public ::testing::Test {
 TEST_F(MemoryChoiceTest, MergesAllWhereMemoryIsFree) {
     const MemoryChoice choice = choose(std::int64_t{64} << 30, true);
     EXPECT_EQ(choice.merged, 4);
-    EXPECT_EQ(choice.plan.total_bytes, choose(choice.plan.total_bytes + kDriver, false).plan.total_bytes);
+    EXPECT_EQ(choice.plan.total_bytes,
+              choose(choice.plan.total_bytes + kDriver, false).plan.total_bytes);
 }
 
 TEST_F(MemoryChoiceTest, NeverPlansBeyondWhatIsFreeWhereSomethingFits) {

@@ -14,7 +14,9 @@ void SessionArguments::declare(Arguments& arguments, bool model_is_positional) {
         arguments.option("--model", &model, meaning);
     }
     arguments.option("--adapter", &adapter, "Folder of a PEFT LoRA adapter to apply");
-    arguments.option("--device", &device, "Where to compute: auto (a usable card, else the processor), cpu, cuda, cuda:N");
+    arguments.option(
+        "--device", &device,
+        "Where to compute: auto (a usable card, else the processor), cpu, cuda, cuda:N");
     arguments.option("--dtype", &dtype,
                      "What to compute in: f32, bf16, or auto (bf16 where the processor is fast at "
                      "it; greedy text of f32 and bf16 may differ)");

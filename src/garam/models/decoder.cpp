@@ -86,7 +86,8 @@ void Decoder::train_step(Stream& stream, const TokenBatch& batch, const Training
     if (batch.num_targets() == 0) return;
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    train_step(stream, upload(stream, batch, shape_of(batch), {.steps_done = pass.step}), pass, loss_sum);
+    train_step(stream, upload(stream, batch, shape_of(batch), {.steps_done = pass.step}), pass,
+               loss_sum);
     arena.rewind(start);
 }
 
@@ -142,7 +143,8 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
                                     saved[l].attention, dx, needs_dx);
             arena.rewind(before);
         }
-        if (embedding_gradient_) embedding_backward(stream, device.ids, dhidden, embedding_gradient_);
+        if (embedding_gradient_)
+            embedding_backward(stream, device.ids, dhidden, embedding_gradient_);
     }
     arena.rewind(start);
 }

@@ -126,9 +126,9 @@ class Decoder::Loader {
             GatedMlp& mlp = block.mlp;
             need_norm(layer + "post_attention_layernorm", mlp.norm);
             const std::string ffn = layer + "mlp.";
-            need_projection(mlp.gate_up_proj, c.hidden_size, c.mlp_bias,
-                            {{ffn + "gate_proj", c.intermediate_size},
-                             {ffn + "up_proj", c.intermediate_size}});
+            need_projection(
+                mlp.gate_up_proj, c.hidden_size, c.mlp_bias,
+                {{ffn + "gate_proj", c.intermediate_size}, {ffn + "up_proj", c.intermediate_size}});
             need_projection(mlp.down_proj, c.intermediate_size, c.mlp_bias,
                             {{ffn + "down_proj", c.hidden_size}});
         }

@@ -21,7 +21,8 @@ std::int64_t rounded_up(std::int64_t count, std::int64_t least) {
 template <typename T>
 void write(std::byte* bytes, const Tensor& memory, const Tensor& part, const std::vector<T>& values,
            T fill) {
-    GARAM_CHECK(static_cast<std::int64_t>(values.size()) <= part.elements(), "batch beyond its shape");
+    GARAM_CHECK(static_cast<std::int64_t>(values.size()) <= part.elements(),
+                "batch beyond its shape");
     const auto offset = static_cast<std::byte*>(part.raw()) - static_cast<std::byte*>(memory.raw());
     T* const to = reinterpret_cast<T*>(bytes + offset);
     std::fill(std::copy(values.begin(), values.end(), to), to + part.elements(), fill);
@@ -37,7 +38,8 @@ BatchShape shared_shape(const BatchShape& shape) {
     constexpr std::int64_t kFewestTokens = 64;
     constexpr std::int64_t kFewestTargets = 16;
     // One more for the extra tokens.
-    const auto samples = std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(shape.samples, 1)));
+    const auto samples =
+        std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(shape.samples, 1)));
     return {rounded_up(shape.tokens, kFewestTokens), static_cast<std::int64_t>(samples) + 1,
             rounded_up(shape.targets, kFewestTargets)};
 }

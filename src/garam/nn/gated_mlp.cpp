@@ -15,8 +15,8 @@ void gated_mlp_forward(Stream& stream, const GatedMlp& layer, const PassContext&
     normalise(stream, layer.norm, pass, x, gate_up_proj, saved.normed, saved.rstd);
 
     saved.gate_up = projection_output(stream, pass, dtype, tokens, gate_up_proj);
-    projection_forward(stream, gate_up_proj, pass, saved.normed,
-                       features(saved.gate_up, 2 * wide), {}, saved.gate_up_proj);
+    projection_forward(stream, gate_up_proj, pass, saved.normed, features(saved.gate_up, 2 * wide),
+                       {}, saved.gate_up_proj);
     saved.product = projection_input(stream, pass, dtype, tokens, layer.down_proj);
     silu_mul_forward(stream, saved.gate_up.slice_columns(0, wide),
                      saved.gate_up.slice_columns(wide, 2 * wide), features(saved.product, wide));

@@ -28,10 +28,10 @@ void forward_by_parts(Stream& stream, const Projection& projection, const PassCo
     if (addend) cast(stream, addend, y);
     for (std::size_t p = 0; p < projection.parts.size(); ++p) {
         const Linear& linear = projection.parts[p];
-        saved.u[p] = linear.lora && pass.keep
-                         ? make_activation(stream, pass, x.dtype(),
-                                           {x.rows(), linear.lora->A.extent(0)})
-                         : Tensor();
+        saved.u[p] =
+            linear.lora && pass.keep
+                ? make_activation(stream, pass, x.dtype(), {x.rows(), linear.lora->A.extent(0)})
+                : Tensor();
         linear_forward(stream, linear, x, part_of(projection, p, y), static_cast<bool>(addend),
                        pass.dropout, saved.u[p]);
     }
@@ -74,7 +74,8 @@ Tensor projection_input(Stream& stream, const PassContext& pass, DType dtype, st
 Tensor projection_output(Stream& stream, const PassContext& pass, DType dtype, std::int64_t tokens,
                          const Projection& projection) {
     return make_activation(stream, pass, dtype,
-                           {tokens, projection.out_features() + projection.tail}, Recompute::gate_up);
+                           {tokens, projection.out_features() + projection.tail},
+                           Recompute::gate_up);
 }
 
 void projection_forward(Stream& stream, const Projection& projection, const PassContext& pass,

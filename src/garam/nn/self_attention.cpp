@@ -44,7 +44,7 @@ const char* name_of(Recompute recompute) {
 Tensor make_activation(Stream& stream, const PassContext& pass, DType dtype, const Shape& shape,
                        Recompute dropped_from) {
     return pass.keeps(dropped_from) ? stream.arena().push(dtype, shape, Purpose::activations)
-                     : stream.arena().scratch(dtype, shape);
+                                    : stream.arena().scratch(dtype, shape);
 }
 
 void normalise(Stream& stream, const RmsNorm& norm, const PassContext& pass, const Tensor& x,
@@ -115,8 +115,7 @@ void self_attention_backward(Stream& stream, const SelfAttention& layer, const P
     const Tensor dnormed = needs_dx || layer.norm.weight_gradient
                                ? arena.scratch(dtype, {tokens, x.columns()})
                                : Tensor();
-    const Tensor normed =
-        normalise_again(stream, layer.norm, pass, x, qkv_proj, saved.normed);
+    const Tensor normed = normalise_again(stream, layer.norm, pass, x, qkv_proj, saved.normed);
     if (pass.recompute >= Recompute::norms_and_activation)
         projection_refill(stream, qkv_proj, pass, normed, saved.qkv_proj);
     projection_backward(stream, qkv_proj, pass, normed, saved.qkv_proj, dqkv, dnormed);

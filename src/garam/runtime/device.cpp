@@ -147,8 +147,8 @@ DeviceProfile profile_of_device(const std::string& name) {
     std::string usable;
     for (const DeviceProfile& card : found.cards)
         usable += (usable.empty() ? "cuda:" : ", cuda:") + std::to_string(card.ordinal);
-    throw Error("device: there is no usable card " + std::to_string(ordinal) + " (usable: " + usable +
-                "); device=cpu runs on the processor");
+    throw Error("device: there is no usable card " + std::to_string(ordinal) +
+                " (usable: " + usable + "); device=cpu runs on the processor");
 }
 
 std::unique_ptr<Device> make_device(const DeviceProfile& profile) {

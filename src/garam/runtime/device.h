@@ -49,9 +49,9 @@ struct DeviceProfile {
     std::int64_t memory_bytes = 0;  // installed
 
     // cuda only
-    int ordinal = 0;               // which card
-    std::int64_t free_bytes = 0;   // memory that nobody held when the card was looked at
-    int compute_capability = 0;    // 80, 86, 89, 90, 120
+    int ordinal = 0;              // which card
+    std::int64_t free_bytes = 0;  // memory that nobody held when the card was looked at
+    int compute_capability = 0;   // 80, 86, 89, 90, 120
     int multiprocessors = 0;
     std::int64_t shared_bytes = 0;  // shared memory that one block may have
     bool tf32 = false;              // fp32 matrix products in tf32 (train.tf32)
@@ -96,8 +96,9 @@ class DeviceEvent {
   public:
     virtual ~DeviceEvent() = default;
     virtual void record(QueueHandle queue) = 0;
-    virtual void wait_in(QueueHandle queue) = 0;                        // later work of `queue` waits
-    virtual double seconds_since(const DeviceEvent& earlier) const = 0;  // both reached; waits for them
+    virtual void wait_in(QueueHandle queue) = 0;  // later work of `queue` waits
+    virtual double seconds_since(
+        const DeviceEvent& earlier) const = 0;  // both reached; waits for them
     virtual void synchronize() const = 0;
 };
 

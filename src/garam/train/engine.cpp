@@ -88,8 +88,7 @@ TrainingEngine::StepResult TrainingEngine::step(const std::vector<TokenBatch>& m
     copy_to_host(stream_, scalars_, scalars.data());
     result.loss_sum = static_cast<double>(scalars[0]);
     const double divisor = static_cast<double>(std::max<std::int64_t>(result.targets, 1));
-    result.grad_norm =
-        std::sqrt(static_cast<double>(scalars[1])) / divisor;
+    result.grad_norm = std::sqrt(static_cast<double>(scalars[1])) / divisor;
     if (!std::isfinite(result.loss_sum) || !std::isfinite(result.grad_norm))
         report_non_finite(micro_batches, steps_done, result.loss());
     const double scale =
@@ -126,7 +125,8 @@ void TrainingEngine::report_non_finite(const std::vector<TokenBatch>& micro_batc
             clear(stream_, model_.all_gradients());
             fill(stream_, 0, loss_sum_);
             model_.train_step(stream_, alone, pass(steps_done), loss_sum_);
-            if (std::isfinite(read_scalar(stream_, loss_sum_)) && is_finite(stream_, model_.all_gradients()))
+            if (std::isfinite(read_scalar(stream_, loss_sum_)) &&
+                is_finite(stream_, model_.all_gradients()))
                 continue;
             where += "; row " + std::to_string(batch.sample_ids[s] + 1) +
                      " of the training data alone gives it";

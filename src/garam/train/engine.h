@@ -20,9 +20,9 @@ namespace garam {
 struct EngineOptions {
     Decoder::Options model;
     OptimizerOptions optimizer;
-    double max_grad_norm = 1;  // 0: no clipping
+    double max_grad_norm = 1;                  // 0: no clipping
     Recompute recompute = Recompute::nothing;  // gradient_checkpointing
-    std::uint64_t seed = 42;   // of dropout
+    std::uint64_t seed = 42;                   // of dropout
 };
 
 // Sizes that no micro-batch of a run exceeds.

@@ -211,7 +211,8 @@ EncodingSettings encoding_settings(const TrainConfig& train, std::int64_t vocab_
 MemoryPlan PreparedJob::plan(std::int64_t merged) {
     const TrainConfig& train = config.train;
     const std::int64_t accumulation = train.gradient_accumulation_steps;
-    MemoryQuestion question{profile, files, engine, training_bounds, evaluation_bounds, accumulation};
+    MemoryQuestion question{profile,           files,       engine, training_bounds,
+                            evaluation_bounds, accumulation};
     question.chooses_recompute = train.gradient_checkpointing == "auto";
     const bool may_merge = train.merge_micro_batches == "auto" && profile.is_cuda();
     question.merged = merged > 0 ? merged : may_merge ? 0 : 1;

@@ -95,8 +95,8 @@ void write_result(const PreparedJob& job, Decoder& model, const fs::path& folder
         write_peft_adapter(folder, *model.lora(), tensors.named());
     } else {
         for (const Parameter& parameter : model.parameters())
-            tensors.add(parameter.name, parameter.copies.empty() ? parameter.master
-                                                                 : parameter.copies[0].place);
+            tensors.add(parameter.name,
+                        parameter.copies.empty() ? parameter.master : parameter.copies[0].place);
         write_model_folder(folder, job.files, model.compute_dtype(), tensors.named());
     }
     job.tokenizer->save(folder);

@@ -2,7 +2,6 @@
 #include <nvtx3/nvToolsExt.h>
 #include <sys/sysinfo.h>
 
-
 #include "garam/core/error.h"
 #include "garam/runtime/device.h"
 
@@ -17,7 +16,8 @@ std::string mib(std::size_t bytes) {
 
 // An error that the user can mend, of whatever a CUDA call says.
 [[noreturn]] void fail(cudaError_t status, const std::string& doing) {
-    const std::string said = std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
+    const std::string said =
+        std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
     switch (status) {
         case cudaErrorDevicesUnavailable:
         case cudaErrorECCUncorrectable:
@@ -158,7 +158,8 @@ class CudaDevice final : public Device {
         sysinfo(&host);
         throw Error("pinned host memory: " + mib(static_cast<std::size_t>(bytes)) +
                     " could not be reserved (" + cudaGetErrorString(status) + "; " +
-                    mib(host.freeram * host.mem_unit) + " of " + mib(host.totalram * host.mem_unit) +
+                    mib(host.freeram * host.mem_unit) + " of " +
+                    mib(host.totalram * host.mem_unit) +
                     " free): end other programs, or lower train.per_device_train_batch_size");
     }
     void give_back_pinned(void* pointer, std::int64_t /*bytes*/) noexcept override {
@@ -178,8 +179,8 @@ class CudaDevice final : public Device {
         std::size_t free = 0;
         std::size_t total = 0;
         cudaMemGetInfo(&free, &total);
-        throw Error("card memory: " + mib(static_cast<std::size_t>(bytes)) + " wanted, " + mib(free) +
-                    " of " + mib(total) + " free on " + profile().name +
+        throw Error("card memory: " + mib(static_cast<std::size_t>(bytes)) + " wanted, " +
+                    mib(free) + " of " + mib(total) + " free on " + profile().name +
                     ": lower train.per_device_train_batch_size or train.max_length, set "
                     "train.gradient_checkpointing=true, or end other programs on the card "
                     "(nvidia-smi)");
@@ -201,13 +202,13 @@ CudaCards detect_cuda_cards() {
         if (status == cudaErrorInsufficientDriver) {
             int driver = 0;
             cudaDriverGetVersion(&driver);
-            found.unusable =
-                driver == 0 ? "no NVIDIA driver was found"
-                            : "the NVIDIA driver is too old (it speaks CUDA " +
-                                  std::to_string(driver / 1000) + "." +
-                                  std::to_string(driver % 1000 / 10) + ", this build needs " +
-                                  std::to_string(CUDART_VERSION / 1000) + "." +
-                                  std::to_string(CUDART_VERSION % 1000 / 10) + ")";
+            found.unusable = driver == 0
+                                 ? "no NVIDIA driver was found"
+                                 : "the NVIDIA driver is too old (it speaks CUDA " +
+                                       std::to_string(driver / 1000) + "." +
+                                       std::to_string(driver % 1000 / 10) + ", this build needs " +
+                                       std::to_string(CUDART_VERSION / 1000) + "." +
+                                       std::to_string(CUDART_VERSION % 1000 / 10) + ")";
         } else if (status == cudaErrorNoDevice || status == cudaSuccess) {
             found.unusable = "no NVIDIA card was found";
         } else {

@@ -9,8 +9,9 @@ CudaCards detect_cuda_cards() {
 }
 
 std::unique_ptr<Device> make_cuda_device(const DeviceProfile& /*profile*/) {
-    throw Error("device: cuda cannot be used, this garam was built without CUDA; device=cpu runs on "
-                "the processor");
+    throw Error(
+        "device: cuda cannot be used, this garam was built without CUDA; device=cpu runs on "
+        "the processor");
 }
 
 }  // namespace garam
