@@ -84,9 +84,9 @@ constexpr LoraCut lora_cut(std::int64_t units, std::int64_t wanted) {
 constexpr std::int64_t kLoraBlocksEach = 2;  // blocks that a multiprocessor runs at once
 constexpr std::int64_t kLoraColumns = 32;    // of a warp's step
 
-// down: blocks of 32 tokens, columns cut into pieces of 8 warps; units of 256 columns.
+// down: blocks of 32 tokens, columns cut into pieces; units of a step of 4 warps.
 constexpr std::int64_t kLoraDownTokens = 32;
-constexpr std::int64_t kLoraDownColumns = 8 * kLoraColumns;
+constexpr std::int64_t kLoraDownColumns = 4 * kLoraColumns;
 constexpr LoraCut lora_down_cut(std::int64_t tokens, std::int64_t in, int multiprocessors) {
     const std::int64_t blocks = (tokens + kLoraDownTokens - 1) / kLoraDownTokens;
     return lora_cut((in + kLoraDownColumns - 1) / kLoraDownColumns,
@@ -126,10 +126,11 @@ constexpr std::int64_t lora_down_backward_scratch(std::int64_t tokens, std::int6
     return lora_pieces(units, kLoraMostBlocksEach * multiprocessors / blocks) * columns * in;
 }
 
-// input_backward: blocks of 256 columns, tokens cut into pieces; units of 16 tokens.
+// input_backward: blocks of 256 columns, 32 a warp, tokens cut into pieces; units of 16 tokens.
+constexpr std::int64_t kLoraInputColumns = 8 * kLoraColumns;
 constexpr LoraCut lora_input_backward_cut(std::int64_t tokens, std::int64_t in,
                                           int multiprocessors) {
-    const std::int64_t blocks = (in + kLoraDownColumns - 1) / kLoraDownColumns;
+    const std::int64_t blocks = (in + kLoraInputColumns - 1) / kLoraInputColumns;
     return lora_cut((tokens + 15) / 16, kLoraBlocksEach * multiprocessors / blocks);
 }
 

@@ -10,6 +10,7 @@ constexpr int kWarps = 8;
 constexpr int kHigh = 2;  // warps of different tokens
 constexpr int kRows = 2;  // of a lane: g and g + 8 of its warp's
 constexpr std::int64_t kStep = kWarps / kHigh * kLoraColumns;
+static_assert(kStep == kLoraDownColumns);
 
 template <int kParts, int kTiles, Masking kMasking>
 __global__ void __launch_bounds__(kWarps* kWarp, 2)
@@ -24,6 +25,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
     const int t = lane % 4;
     const std::int64_t first_token = static_cast<std::int64_t>(blockIdx.x) * kLoraDownTokens;
 
+    __shared__ uint4 stages[kWarps][kRingStages][kRows][kWarp];
     __shared__ uint4 mask_rows[kParts][kLoraDownTokens];
     if constexpr (kMasking == Masking::make) {
         for (int i = static_cast<int>(threadIdx.x); i < kParts * kLoraDownTokens;
@@ -38,27 +40,34 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
     const int first_row = warp % kHigh * 16 + g;  // of the lane, in the block
     const Bf16* const rows = bf16_row(x.x, first_token + first_row);
     const std::int64_t left = x.tokens - first_token - first_row;  // rows until the end
-    const auto load = [&](int i, std::int64_t column, std::int64_t end) {
-        return load_or_zero(rows + 8 * i * x.x.pitch + column, 8 * i < left && column < end);
-    };
-
     // A warp's steps are the warps' number apart.
     const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * units * kLoraDownColumns;
     const std::int64_t end = min(begin + units * kLoraDownColumns, x.in);
     std::int64_t column = begin + warp / kHigh * kLoraColumns + 8 * t;
     float sums[kSums] = {};
-    uint4 next[kRows];
+    // Of the ring a lane reads what it copied itself.
+    const std::uint32_t ring = shared_address(&stages[warp][0][0][lane]);
+    constexpr std::uint32_t kStage = kRows * kWarp * sizeof(uint4);
+    std::int64_t to_copy = column;
+    const auto copy = [&](std::uint32_t to) {
 #pragma unroll
-    for (int i = 0; i < kRows; ++i)
-        next[i] = load(i, column, end);
+        for (int i = 0; i < kRows; ++i)
+            copy_async_16(to + i * (kWarp * sizeof(uint4)), rows + 8 * i * x.x.pitch + to_copy,
+                          8 * i < left && to_copy < end);
+        copy_async_commit();
+        to_copy += kStep;
+    };
+    copy(ring);
+    copy(ring + kStage);
+    int stage = 0;
     for (; column - 8 * t < end; column += kStep) {
+        copy_async_wait<kRingStages - 2>();
         uint4 now[kRows];
-        const std::int64_t ahead = column + kStep;
 #pragma unroll
-        for (int i = 0; i < kRows; ++i) {
-            now[i] = next[i];
-            next[i] = load(i, ahead, end);
-        }
+        for (int i = 0; i < kRows; ++i)
+            now[i] = load_shared_16(ring + stage * kStage + i * (kWarp * sizeof(uint4)));
+        copy(ring + (stage == 0 ? kRingStages - 1 : stage - 1) * kStage);
+        stage = stage + 1 == kRingStages ? 0 : stage + 1;
         const auto group = static_cast<std::uint32_t>(column / 4);
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {

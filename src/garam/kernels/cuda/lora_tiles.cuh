@@ -156,12 +156,6 @@ __device__ __forceinline__ std::uint32_t transposed(std::uint32_t x) {
     return y;
 }
 
-// Two elements of a column, as a product's second operand wants them.
-__device__ __forceinline__ std::uint32_t pair_of_rows(const Bf16* first, const Bf16* second) {
-    return static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(first)) |
-           static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(second)) << 16;
-}
-
 // Where chunk `c` of 16 bytes of row `r` lies in a tile in shared memory of kChunks a row: 8 rows of one chunk
 // are read without conflicts.
 template <int kChunks>
@@ -188,7 +182,7 @@ __device__ __forceinline__ void copy_h(std::uint32_t to, const Bf16* h, std::int
     for (int i = 0; i < (kChunks + 1) / 2; ++i) {
         const int chunk = 2 * i + lane % 2;
         if (chunk < kChunks)
-            copy_async_16(to + 16 * swizzled<kChunks>(row, chunk), from + 8 * chunk, inside);
+            copy_async_16_cached(to + 16 * swizzled<kChunks>(row, chunk), from + 8 * chunk, inside);
     }
 }
 

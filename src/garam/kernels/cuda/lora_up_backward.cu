@@ -30,18 +30,33 @@ UpLayout up_layout(const LoraUpArguments& x) {
     return layout;
 }
 
+// A warp's ring, and two buffers in which the warps add up dh.
+template <int kTiles>
+struct Ring {
+    static constexpr int kAcross = kTiles <= 2 ? 2 : 1;          // times 32 columns a warp
+    static constexpr int kColumns = 4 * kAcross;                 // chunks of 16 bytes
+    static constexpr int kOfU = kStepTokens * kColumns * 16;     // where in a stage
+    static constexpr int kStage = kOfU + kStepTokens * kTiles * 16;
+    static constexpr int kExchange = kWarps * kTiles * 4 * kWarp;  // floats
+    static constexpr int kBytes = kWarps * kRingStages * kStage + 2 * kExchange * 4;
+};
+
 // Parts of dh lie as the lanes hold them: [chunks, steps, kTiles * 4, 32].
 template <int kTiles>
 __global__ void __launch_bounds__(kWarps* kWarp, 2)
     up_backward_kernel(const __grid_constant__ LoraUpArguments x,
                        const __grid_constant__ UpLayout layout, std::int64_t units) {
+    using R = Ring<kTiles>;
     constexpr int kRank = 8 * kTiles;
-    constexpr int kAcross = kTiles <= 2 ? 2 : 1;  // times 32 columns a warp
-    __shared__ float shared[2][kWarps][kTiles * 4][kWarp];
+    constexpr int kSlices = 2 * R::kAcross;  // of 16 columns
+    extern __shared__ uint4 dynamic[];
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int g = lane / 4;
     const int t = lane % 4;
+    float* const exchange = reinterpret_cast<float*>(dynamic);
+    const std::uint32_t ring =
+        shared_address(dynamic) + 2 * R::kExchange * 4 + warp * (kRingStages * R::kStage);
     const int chunk = static_cast<int>(blockIdx.x);
     int part = 0;
     while (chunk >= layout.first_chunk[part + 1])
@@ -49,86 +64,99 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
     const std::int64_t first_column =
         x.begin[part] +
         static_cast<std::int64_t>((chunk - layout.first_chunk[part]) * kWarps + warp) *
-            (kAcross * kLoraColumns);
+            (R::kAcross * kLoraColumns);
     const std::int64_t last_column = x.end[part];
-    const std::int64_t column = first_column + 8 * t;
-
-    std::uint32_t b[kAcross][kTiles][4];
-#pragma unroll
-    for (int i = 0; i < kAcross * kTiles * 4; ++i) {
-        const int tile = i / 4 % kTiles;
-        const std::int64_t of = column + i / (4 * kTiles) * kLoraColumns + i % 4 * 2;
-        const int rank = part * kRank + 8 * tile + g;
-        b[i / (4 * kTiles)][tile][i % 4] =
-            of < last_column ? pair_of_rows(bf16_row(x.B, of) + rank, bf16_row(x.B, of + 1) + rank)
-                             : 0u;
-    }
-
     const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * units * kLoraUpTokens;
     const std::int64_t end = min(begin + units * kLoraUpTokens, x.tokens);
-    float sums[kAcross][2][kTiles][4] = {};
-    uint4 next[kAcross][2];
-    std::uint32_t next_u[kTiles][2];
-    const auto load = [&](std::int64_t token) {
-#pragma unroll
-        for (int low = 0; low < 2; ++low) {
-            const std::int64_t row = token + 8 * low;
-#pragma unroll
-            for (int across = 0; across < kAcross; ++across) {
-                const std::int64_t from = column + across * kLoraColumns;
-                next[across][low] =
-                    load_or_zero(bf16_row(x.dy, row) + from, row < end && from < last_column);
-            }
-#pragma unroll
-            for (int tile = 0; tile < kTiles; ++tile)
-                next_u[tile][low] = row < end
-                                        ? *reinterpret_cast<const std::uint32_t*>(
-                                              bf16_row(x.u, row) + part * kRank + 8 * tile + 2 * t)
-                                        : 0u;
-        }
-    };
-    load(begin + g);
-    int buffer = 0;
-    for (std::int64_t first = begin; first < end; first += kLoraUpStep) {
-        uint4 now[kAcross][2];
-        std::uint32_t u[kTiles][2];
-#pragma unroll
-        for (int low = 0; low < 2; ++low) {
-#pragma unroll
-            for (int across = 0; across < kAcross; ++across)
-                now[across][low] = next[across][low];
-#pragma unroll
-            for (int tile = 0; tile < kTiles; ++tile)
-                u[tile][low] = transposed(next_u[tile][low]);
-        }
-        load(first + kLoraUpStep + g);
 
+    const int copy_row = lane / R::kColumns;
+    const int copy_chunk = lane % R::kColumns;
+    const bool copy_inside = first_column + 8 * copy_chunk < last_column;
+    const Bf16* from_dy = bf16_row(x.dy, begin + copy_row) + first_column + 8 * copy_chunk;
+    const Bf16* from_u = bf16_row(x.u, begin) + part * kRank;
+    int to_copy = static_cast<int>(end - begin);
+    const auto copy = [&](std::uint32_t to) {
+        if (to_copy > 0) {
+            constexpr int kApart = kWarp / R::kColumns;
+#pragma unroll
+            for (int i = 0; i < 2 * R::kAcross; ++i) {
+                const int row = copy_row + i * kApart;
+                copy_async_16(to + 16 * swizzled<R::kColumns>(row, copy_chunk),
+                              from_dy + i * kApart * x.dy.pitch, row < to_copy && copy_inside);
+            }
+            copy_h<kTiles>(to + R::kOfU, from_u, x.u.pitch, to_copy, lane);
+        }
+        copy_async_commit();
+        from_dy += kStepTokens * x.dy.pitch;
+        from_u += kStepTokens * x.u.pitch;
+        to_copy -= kStepTokens;
+    };
+    copy(ring);
+    copy(ring + R::kStage);
+
+    std::uint32_t b[kSlices][kTiles][2];
+#pragma unroll
+    for (int i = 0; i < kSlices * kTiles * 2; ++i) {
+        const int tile = i / 2 % kTiles;
+        const std::int64_t of = first_column + i / (2 * kTiles) * 16 + i % 2 * 8 + g;
+        // Of some row where there is none: no branch before what all lanes do together.
+        const std::uint32_t pair = *reinterpret_cast<const std::uint32_t*>(
+            bf16_row(x.B, of < last_column ? of : last_column - 1) + part * kRank + 8 * tile +
+            2 * t);
+        b[i / (2 * kTiles)][tile][i % 2] = transposed(of < last_column ? pair : 0u);
+    }
+
+    float sums[kSlices][kTiles][4] = {};
+    int buffer = 0;
+    int stage = 0;
+    for (std::int64_t first = begin; first < end; first += kLoraUpStep) {
+        copy_async_wait<kRingStages - 2>();
+        __syncwarp();  // all lanes' copies are here, and the stage before is read
+        copy(ring + (stage == 0 ? kRingStages - 1 : stage - 1) * R::kStage);
+        const std::uint32_t at = ring + stage * R::kStage;
+        stage = stage + 1 == kRingStages ? 0 : stage + 1;
+
+        std::uint32_t u[kTiles][2];  // tokens are its rows
+        if constexpr (kTiles == 1) {
+            std::uint32_t both[4];
+            load_matrices_transposed(both, at + R::kOfU + 16 * swizzled<1>(lane % 16, 0));
+            u[0][0] = both[0];
+            u[0][1] = both[1];
+        } else {
+#pragma unroll
+            for (int tile = 0; tile < kTiles; tile += 2) {
+                std::uint32_t both[4];
+                load_matrices_transposed(
+                    both, at + R::kOfU + 16 * swizzled<kTiles>(lane % 16, tile + lane / 16));
+                u[tile][0] = both[0];
+                u[tile][1] = both[1];
+                u[tile + 1][0] = both[2];
+                u[tile + 1][1] = both[3];
+            }
+        }
         float h[kTiles][4] = {};
 #pragma unroll
-        for (int across = 0; across < kAcross; ++across) {
-            const uint4 top = now[across][0];
-            const uint4 low = now[across][1];
-            const std::uint32_t rows[2][4] = {{top.x, low.x, top.y, low.y},
-                                              {top.z, low.z, top.w, low.w}};
-            const std::uint32_t columns[2][4] = {
-                {transposed(top.x), transposed(top.y), transposed(low.x), transposed(low.y)},
-                {transposed(top.z), transposed(top.w), transposed(low.z), transposed(low.w)}};
+        for (int slice = 0; slice < kSlices; ++slice) {
+            std::uint32_t rows[4];
+            std::uint32_t columns[4];
+            load_matrices(rows,
+                          at + 16 * swizzled<R::kColumns>(lane % 16, 2 * slice + lane / 16));
+            load_matrices_transposed(columns,
+                                     at + 16 * swizzled<R::kColumns>(lane % 8 + lane / 16 * 8,
+                                                                     2 * slice + lane / 8 % 2));
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-#pragma unroll
-                for (int tile = 0; tile < kTiles; ++tile) {
-                    multiply_add(h[tile], rows[half], b[across][tile][2 * half],
-                                 b[across][tile][2 * half + 1]);
-                    multiply_add(sums[across][half][tile], columns[half], u[tile][0], u[tile][1]);
-                }
+            for (int tile = 0; tile < kTiles; ++tile) {
+                multiply_add(h[tile], rows, b[slice][tile][0], b[slice][tile][1]);
+                multiply_add(sums[slice][tile], columns, u[tile][0], u[tile][1]);
             }
         }
 
         // Two buffers, so that one barrier a step is enough: a buffer is written again after the barrier
         // that all of its readers come to next.
+        float* const held = exchange + buffer * R::kExchange;
 #pragma unroll
         for (int i = 0; i < kTiles * 4; ++i)
-            shared[buffer][warp][i][lane] = h[i / 4][i % 4];
+            held[(warp * kTiles * 4 + i) * kWarp + lane] = h[i / 4][i % 4];
         __syncthreads();
         float* const to =
             x.partial + (chunk * layout.steps + first / kLoraUpStep) * (kTiles * 4 * kWarp);
@@ -136,7 +164,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
             float sum = 0;
 #pragma unroll
             for (int other = 0; other < kWarps; ++other)
-                sum += shared[buffer][other][i][lane];
+                sum += held[(other * kTiles * 4 + i) * kWarp + lane];
             to[i * kWarp + lane] = sum;
         }
         buffer = 1 - buffer;
@@ -146,17 +174,26 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
         layout.gradients +
         (blockIdx.y * layout.first_row[kLoraMostParts] + layout.first_row[part]) * kRank;
 #pragma unroll
-    for (int i = 0; i < kAcross * 4; ++i) {  // register i % 4 of lora_tiles.cuh, row g of its tile
-        const std::int64_t of =
-            first_column + i / 4 * kLoraColumns + 8 * (g / 2) + i % 4 * 2 + g % 2;
+    for (int i = 0; i < kSlices * 2; ++i) {
+        const std::int64_t of = first_column + 8 * i + g;
         if (of >= last_column) continue;
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
-            const float* const sum = &sums[i / 4][i % 4 / 2][tile][i % 2 * 2];
+            const float* const sum = &sums[i / 2][tile][i % 2 * 2];
             *reinterpret_cast<float2*>(gradients + (of - x.begin[part]) * kRank + 8 * tile +
                                        2 * t) = make_float2(sum[0], sum[1]);
         }
     }
+}
+
+template <int kTiles>
+void start(StreamHandle stream, const LoraUpArguments& x, const UpLayout& layout,
+           const LoraCut& cut) {
+    constexpr int kBytes = Ring<kTiles>::kBytes;
+    const auto kernel = up_backward_kernel<kTiles>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+    const dim3 grid(static_cast<unsigned>(lora_up_chunks(x)), static_cast<unsigned>(cut.count));
+    kernel<<<grid, kWarps * kWarp, kBytes, stream>>>(x, layout, cut.each);
 }
 
 constexpr int kSumThreads = 128;
@@ -242,13 +279,12 @@ __global__ void __launch_bounds__(kSumThreads)
 void lora_up_backward(StreamHandle stream, const LoraUpArguments& x) {
     const LoraCut cut = lora_up_cut(x);
     const UpLayout layout = up_layout(x);
-    const dim3 grid(static_cast<unsigned>(lora_up_chunks(x)), static_cast<unsigned>(cut.count));
     if (x.rank == 8)
-        up_backward_kernel<1><<<grid, kWarps * kWarp, 0, stream>>>(x, layout, cut.each);
+        start<1>(stream, x, layout, cut);
     else if (x.rank == 16)
-        up_backward_kernel<2><<<grid, kWarps * kWarp, 0, stream>>>(x, layout, cut.each);
+        start<2>(stream, x, layout, cut);
     else
-        up_backward_kernel<4><<<grid, kWarps * kWarp, 0, stream>>>(x, layout, cut.each);
+        start<4>(stream, x, layout, cut);
     check_launch("lora_up_backward");
     const auto blocks = [](std::int64_t threads) {
         return (threads + kSumThreads - 1) / kSumThreads;

@@ -29,6 +29,14 @@ __device__ __forceinline__ void copy_async_16(std::uint32_t shared, const void* 
                  "r"(bytes)
                  : "memory");
 }
+// The same for what other warps of the multiprocessor read too: it stays in their cache.
+__device__ __forceinline__ void copy_async_16_cached(std::uint32_t shared, const void* global,
+                                                     bool inside) {
+    const int bytes = inside ? 16 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared), "l"(global),
+                 "r"(bytes)
+                 : "memory");
+}
 __device__ __forceinline__ void copy_async_4(std::uint32_t shared, const void* global,
                                              bool inside) {
     const int bytes = inside ? 4 : 0;
