@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
                 if constexpr (kMasking == Masking::make)
                     in_part[i] = masked(now[i], keys, part, mask_rows[part][row], group, kept);
                 else
-                    in_part[i] = masked_by(now[i], kept_bits_of(x, first_token + row, part, column, counts));
+                    in_part[i] =
+                        masked_by(now[i], kept_bits_of(x, first_token + row, part, column, counts));
             }
             const uint4& top = in_part[0];
             const uint4& low = in_part[1];

@@ -69,7 +69,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
                         in_part[i] = masked(now[i], keys, part,
                                             lora_mask_row(keys.of[part], tokens[i]), group, kept);
                     else
-                        in_part[i] = masked_by(now[i], kept_bits_of(x, token + 8 * i, part, column, counts));
+                        in_part[i] =
+                            masked_by(now[i], kept_bits_of(x, token + 8 * i, part, column, counts));
                 }
             }
             const uint4& top = in_part[0];
@@ -110,16 +111,16 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
 // warps have 16 tokens each a step, and tiles of x and dh come transposed out of shared memory.
 template <int kParts, int kTiles>
 struct Ring {
-    static constexpr int kHeights = (kTiles + 1) / 2;                   // tiles of 16 ranks
-    static constexpr int kAcross = kParts * kHeights <= 3 ? 2 : 1;      // times 32 columns
+    static constexpr int kHeights = (kTiles + 1) / 2;               // tiles of 16 ranks
+    static constexpr int kAcross = kParts * kHeights <= 3 ? 2 : 1;  // times 32 columns
     static constexpr int kSums = kParts * kHeights * kAcross * 4 * 4;
     // Sums of three parts want more registers than 16 warps have.
     static constexpr int kWarps = kSums > 64 ? 4 : 8;
     static constexpr int kBlocks = kSums > 64 ? kLoraMostBlocksEach : kLoraBlocksEach;
     static constexpr int kTokens = kWarps * kStepTokens;
-    static constexpr int kColumns = 4 * kAcross;                        // chunks of 16 bytes
-    static constexpr int kRanks = kParts * kTiles;                      // chunks of dh
-    static constexpr int kOfH = kStepTokens * kColumns * 16;            // where in a stage
+    static constexpr int kColumns = 4 * kAcross;              // chunks of 16 bytes
+    static constexpr int kRanks = kParts * kTiles;            // chunks of dh
+    static constexpr int kOfH = kStepTokens * kColumns * 16;  // where in a stage
     static constexpr int kOfBits = kOfH + kStepTokens * kRanks * 16;
     static constexpr int kStage = kOfBits + kParts * kAcross * kStepTokens * 4;
     static constexpr int kRing = kWarps * kRingStages * kStage;
@@ -128,7 +129,8 @@ struct Ring {
 };
 
 template <int kParts, int kTiles, bool kMasked>
-__global__ void __launch_bounds__(Ring<kParts, kTiles>::kWarps* kWarp, Ring<kParts, kTiles>::kBlocks)
+__global__ void __launch_bounds__(Ring<kParts, kTiles>::kWarps* kWarp,
+                                  Ring<kParts, kTiles>::kBlocks)
     down_backward_ring_kernel(const __grid_constant__ LoraArguments x, std::int64_t units) {
     using R = Ring<kParts, kTiles>;
     constexpr int kRank = 8 * kTiles;
@@ -144,8 +146,8 @@ __global__ void __launch_bounds__(Ring<kParts, kTiles>::kWarps* kWarp, Ring<kPar
         static_cast<std::int64_t>(blockIdx.x) * (kAcross * kLoraColumns);
     const std::int64_t begin =
         static_cast<std::int64_t>(blockIdx.y) * units * R::kTokens + warp * kStepTokens;
-    const std::int64_t end = min(static_cast<std::int64_t>(blockIdx.y + 1) * units * R::kTokens,
-                                 x.tokens);
+    const std::int64_t end =
+        min(static_cast<std::int64_t>(blockIdx.y + 1) * units * R::kTokens, x.tokens);
 
     // The lane's next copies, and the rows from there to the end.
     const int x_row = lane / R::kColumns;
@@ -190,8 +192,7 @@ __global__ void __launch_bounds__(Ring<kParts, kTiles>::kWarps* kWarp, Ring<kPar
     copy(ring);
     copy(ring + R::kStage);
     int stage = 0;
-    for (int left = static_cast<int>(end - begin); left > 0;
-         left -= R::kTokens) {
+    for (int left = static_cast<int>(end - begin); left > 0; left -= R::kTokens) {
         copy_async_wait<kRingStages - 2>();
         __syncwarp();  // all lanes' copies are here, and the stage before is read
         copy(ring + (stage == 0 ? kRingStages - 1 : stage - 1) * R::kStage);
@@ -203,29 +204,29 @@ __global__ void __launch_bounds__(Ring<kParts, kTiles>::kWarps* kWarp, Ring<kPar
 #pragma unroll
             for (int i = 0; i < 2; ++i)
                 load_matrices_transposed(
-                    columns[i], at + 16 * swizzled<R::kColumns>(
-                                              lane % 16, 4 * across + 2 * i + lane / 16));
+                    columns[i],
+                    at + 16 * swizzled<R::kColumns>(lane % 16, 4 * across + 2 * i + lane / 16));
 #pragma unroll
             for (int part = 0; part < kParts; ++part) {
                 std::uint32_t a[kHeights][4];
 #pragma unroll
                 for (int height = 0; height < kHeights; ++height) {
                     // Of 8 ranks the lower half of the product is nobody's.
-                    const int chunk =
-                        part * kTiles + (kTiles == 1 ? 0 : 2 * height + lane / 8 % 2);
+                    const int chunk = part * kTiles + (kTiles == 1 ? 0 : 2 * height + lane / 8 % 2);
                     load_matrices_transposed(
-                        a[height], at + R::kOfH + 16 * swizzled<R::kRanks>(
-                                                           lane % 8 + lane / 16 * 8, chunk));
+                        a[height],
+                        at + R::kOfH + 16 * swizzled<R::kRanks>(lane % 8 + lane / 16 * 8, chunk));
                 }
                 // A byte of ones for each tile whose column g stays, of tokens 2t, 2t + 1 and these + 8.
                 std::uint32_t ones[4];
                 if constexpr (kMasked) {
-                    const std::uint32_t words = at + R::kOfBits +
-                                                4 * ((part * kAcross + across) * kStepTokens + 2 * t);
+                    const std::uint32_t words =
+                        at + R::kOfBits + 4 * ((part * kAcross + across) * kStepTokens + 2 * t);
 #pragma unroll
                     for (int i = 0; i < 4; ++i)
-                        ones[i] = (load_shared_4(words + 4 * (i % 2 + i / 2 * 8)) >> g &
-                                   0x01010101u) * 0xffu;
+                        ones[i] =
+                            (load_shared_4(words + 4 * (i % 2 + i / 2 * 8)) >> g & 0x01010101u) *
+                            0xffu;
                 }
 #pragma unroll
                 for (int tile = 0; tile < 4; ++tile) {
@@ -239,7 +240,8 @@ __global__ void __launch_bounds__(Ring<kParts, kTiles>::kWarps* kWarp, Ring<kPar
 #pragma unroll
                     for (int height = 0; height < kHeights; ++height) {
                         float(&sum)[4] = *reinterpret_cast<float(*)[4]>(
-                            &sums[(((part * kHeights + height) * kAcross + across) * 4 + tile) * 4]);
+                            &sums[(((part * kHeights + height) * kAcross + across) * 4 + tile) *
+                                  4]);
                         multiply_add(sum, a[height], b0, b1);
                     }
                 }
@@ -274,7 +276,8 @@ template <int kParts, int kTiles, bool kMasked>
 std::int64_t start_ring(StreamHandle stream, const LoraArguments& x) {
     using R = Ring<kParts, kTiles>;
     constexpr std::int64_t kColumns = R::kAcross * kLoraColumns;
-    const LoraCut cut = lora_ring_cut(x.tokens, R::kTokens, x.in, kColumns, R::kBlocks * x.multiprocessors);
+    const LoraCut cut =
+        lora_ring_cut(x.tokens, R::kTokens, x.in, kColumns, R::kBlocks * x.multiprocessors);
     const auto kernel = down_backward_ring_kernel<kParts, kTiles, kMasked>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, R::kBytes);
     const dim3 grid(static_cast<unsigned>((x.in + kColumns - 1) / kColumns),

@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
     const std::int64_t end = min(begin + units * kStepTokens, x.tokens);
 
     Bf16* rows = static_cast<Bf16*>(x.x.data) + (begin + g) * x.x.pitch + column;  // of this step
-    const Bf16* from_x = rows;                                                     // of the next copy
+    const Bf16* from_x = rows;  // of the next copy
     const Bf16* from_h = bf16_row(x.h, begin);
     const std::uint8_t* from_bits = kept_byte(x, begin + lane / 2, 0, first_column);
     int to_copy = static_cast<int>(end - begin);

@@ -33,9 +33,9 @@ UpLayout up_layout(const LoraUpArguments& x) {
 // A warp's ring, and two buffers in which the warps add up dh.
 template <int kTiles>
 struct Ring {
-    static constexpr int kAcross = kTiles <= 2 ? 2 : 1;          // times 32 columns a warp
-    static constexpr int kColumns = 4 * kAcross;                 // chunks of 16 bytes
-    static constexpr int kOfU = kStepTokens * kColumns * 16;     // where in a stage
+    static constexpr int kAcross = kTiles <= 2 ? 2 : 1;       // times 32 columns a warp
+    static constexpr int kColumns = 4 * kAcross;              // chunks of 16 bytes
+    static constexpr int kOfU = kStepTokens * kColumns * 16;  // where in a stage
     static constexpr int kStage = kOfU + kStepTokens * kTiles * 16;
     static constexpr int kExchange = kWarps * kTiles * 4 * kWarp;  // floats
     static constexpr int kBytes = kWarps * kRingStages * kStage + 2 * kExchange * 4;
@@ -139,8 +139,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
         for (int slice = 0; slice < kSlices; ++slice) {
             std::uint32_t rows[4];
             std::uint32_t columns[4];
-            load_matrices(rows,
-                          at + 16 * swizzled<R::kColumns>(lane % 16, 2 * slice + lane / 16));
+            load_matrices(rows, at + 16 * swizzled<R::kColumns>(lane % 16, 2 * slice + lane / 16));
             load_matrices_transposed(columns,
                                      at + 16 * swizzled<R::kColumns>(lane % 8 + lane / 16 * 8,
                                                                      2 * slice + lane / 8 % 2));
