@@ -135,7 +135,8 @@ void for_masked(Stream& stream, const LoraGroup& group, const LoraMask& mask, co
 
 void down_by_parts(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& x,
                    const Tensor& u) {
-    if (!is_masked(group, mask)) return matmul(stream, x, group.A, u, {.transpose_b = true, .b_is_settled = true});
+    if (!is_masked(group, mask))
+        return matmul(stream, x, group.A, u, {.transpose_b = true, .b_is_settled = true});
     for_masked(stream, group, mask, x, [&](std::int64_t part, const Tensor& masked) {
         matmul(stream, masked, A_of_part(group, part), columns_of_part(group, u, part),
                {.transpose_b = true});
@@ -180,7 +181,7 @@ void up_backward_by_parts(Stream& stream, const LoraGroup& group, const Tensor& 
 // As fuses(), for dy. Where nothing is trained, dh is a product like any other.
 bool up_fuses(const LoraGroup& group, const Tensor& dy, const Tensor& u, const Tensor& dh) {
     bool fit = dy.dtype() == DType::bf16 && cuda::lora_up_fuses(parts_of(group), group.rank) &&
-               in_vectors(dy) && in_vectors(u) && in_vectors(dh);
+               in_vectors(dy) && in_vectors(group.B) && in_vectors(u) && in_vectors(dh);
     bool trains = false;
     for (const LoraPart& part : group.parts) {
         trains = trains || part.B_gradient;
