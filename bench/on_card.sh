@@ -9,6 +9,7 @@
 #   sanitizer    memcheck, racecheck, initcheck and synccheck over op cases and a training step
 #   bench        the steps of the 2.4B shape;  bench8b, small, decode: other shapes
 #   ops          the 2.4B step op by op
+#   lora         the ops on groups of adapters beside their bytes
 #   peers        Transformers + PEFT on the same shapes, bf16
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -104,6 +105,12 @@ part_bench() {
 }
 part_ops() { bench ops-16x512 "${EXAONE[@]}" --batch 16 --length 512 --steps 3 --ops; }
 part_ops_small() { bench ops-2x512 "${EXAONE[@]}" --batch 2 --length 512 --steps 3 --ops; }
+part_lora() {
+    local log=$OUT/lora.log
+    : >"$log"
+    limited 100 "$log" "$WORK/bin/lora_bench" || note "lora: ended with $?"
+    tee -a "$SUMMARY" <"$log"
+}
 part_bench8b() { bench 8b-2x4x2048 --shape llama-8b --batch 2 --accumulation 4 --length 2048 --steps 4 --warmup 3; }
 part_small() { bench smollm2-1x512 --shape smollm2-135m --batch 1 --length 512 --steps 20; }
 part_decode() { bench decode "${EXAONE[@]}" --decode 128 --ops; }
