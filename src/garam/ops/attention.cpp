@@ -260,10 +260,12 @@ void attention_backward(Stream& stream, const AttentionShape& shape,
         cuda::AttentionGradients gradients;
         gradients.parts = cuda::attention_parts(q.dtype(), tokens, heads, kv_heads,
                                                 stream.device().profile().multiprocessors);
+        const std::int64_t rows = cuda::attention_part_rows(
+            q.dtype(), tokens, heads, kv_heads, stream.device().profile().multiprocessors);
         const Tensor part_sums =
-            gradients.parts > 1
-                ? stream.arena().scratch(DType::f32, {gradients.parts * 2 * tokens, kv_heads * d})
-                : Tensor();
+            rows > 0 ? stream.arena().scratch(DType::f32, {2 * rows, kv_heads * d}) : Tensor();
+        GARAM_CHECK(gradients.parts == 1 || gradients.parts * tokens <= rows,
+                    "attention_backward: parts beyond their scratch");
         if (!runs_on_cuda(stream)) return;
         gradients.dout = cuda_rows(dout);
         gradients.dq = cuda_rows(dq);

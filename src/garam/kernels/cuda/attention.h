@@ -48,6 +48,18 @@ constexpr std::int64_t attention_parts(DType dtype, std::int64_t q_tokens, std::
     return parts;
 }
 
+// Rows of 2 x kv_heads * head_dim sums that the parts take, or fewer tokens would: what is planned for a
+// large batch covers the smaller ones.
+constexpr std::int64_t attention_part_rows(DType dtype, std::int64_t q_tokens, std::int64_t heads,
+                                           std::int64_t kv_heads, std::int64_t multiprocessors) {
+    const std::int64_t group = heads / kv_heads;
+    if (dtype != DType::bf16 || group == 1) return 0;
+    // With more tokens there is one part, since its blocks are enough.
+    const std::int64_t blocks = (2 * multiprocessors + kv_heads - 1) / kv_heads;
+    const std::int64_t most = blocks * kAttentionKeyTile;
+    return group * (q_tokens < most ? q_tokens : most);
+}
+
 // Few queries against long caches: the keys of a segment are cut into chunks of kAttentionChunk, each
 // chunk gives its own softmax, and a second kernel joins the chunks in their order.
 constexpr std::int64_t kAttentionChunk = 128;
