@@ -57,7 +57,6 @@ void backward(StreamHandle stream, const AttentionWork& work, const AttentionGra
         launch_attention_delta<float>(stream, work, gradients, vector);
         return launch_plain_backward(stream, work, gradients);
     }
-    launch_attention_delta<Bf16>(stream, work, gradients, vector);
     for_head_dim(work.head_dim, vector, [&](auto instance) {
         launch_attention_backward<instance.head_dim, instance.vector>(stream, work, gradients);
     });

@@ -4,7 +4,7 @@
 // order.
 //
 //   P = exp(s - lse), dP = dout v^T, dS = P * (dP - delta) * ds/d(q k^T)
-//   dv = P^T dout, dk = dS^T q, dq = dS k
+//   dv = P^T dout, dk = dS^T q, dq = dS k,  delta = row sums of dout * out: by the dq kernel, the first
 //
 // Floor: 14 flops for each allowed pair and head_dim entry at the rate of mma.sync. A slab of 16 rows a
 // warp reads 256 bytes of shared memory for each product of 4096 flops, which holds dk and dv, whose sums
@@ -79,37 +79,49 @@ __device__ __forceinline__ void store_sums(const float (&x)[kColumns / 8][4], fl
 
 // --- dk, dv -------------------------------------------------------------------------------------
 
-template <int kHeadDim>
-struct KeyTiles {
-    // Warps that share a slab of keys and divide the columns of dk and dv: the registers of both sums.
-    static constexpr int kHalves = kHeadDim <= 128 ? 1 : 2;
+// kNumHalves: warps that share slabs of keys and divide the columns of dk and dv. kStep: queries of a tile
+// at once, which with the slabs makes the registers of scores. kHold: keys and values stay in registers.
+template <int kColumnsOfHead, int kSlabsOfWarp, int kNumHalves, int kQueriesOfTile,
+          int kQueriesAtOnce, bool kHold, int kBlocksAtOnce>
+struct KeyCut {
+    static constexpr int kHeadDim = kColumnsOfHead;
+    static constexpr int kSlabs = kSlabsOfWarp;
+    static constexpr int kHalves = kNumHalves;
     static constexpr int kWarps = 4 * kHalves;
     static constexpr int kThreads = kWarps * kWarp;
-    static constexpr int kKeys = static_cast<int>(kAttentionKeyTile);
-    static constexpr int kQueries = kHeadDim <= 128 ? 64 : 16;
+    static constexpr int kKeys = 64 * kSlabs;
+    static constexpr int kQueries = kQueriesOfTile;
+    static constexpr int kStep = kQueriesAtOnce;
+    static constexpr bool kHeld = kHold;
+    static constexpr int kBlocks = kBlocksAtOnce;  // on a multiprocessor
     static constexpr int kColumns = kHeadDim / kHalves;
     static constexpr int kPitch = TileLayout<kHeadDim>::kPitch;
     static constexpr int kKeyBytes = kKeys * kPitch;
     static constexpr int kQueryBytes = kQueries * kPitch;
     static constexpr int kStageBytes = 2 * kQueryBytes + 2 * kQueries * 4;  // q, dout, lse, delta
     static constexpr int kBytes = 2 * kKeyBytes + 2 * kStageBytes;
-    static constexpr int kBlocks = kHeadDim <= 128 ? 2 : 1;  // on a multiprocessor
-    static_assert(kBytes <= 99 * 1024);
+    static_assert(kBytes <= 99 * 1024 && kQueries % kStep == 0 && (kSlabs == 1 || !kHeld));
 };
+// 96 and 128 columns of fragments would not fit into the registers beside the sums.
+template <int kHeadDim>
+using KeyTiles = KeyCut<kHeadDim, 1, kHeadDim <= 128 ? 1 : 2, kHeadDim <= 128 ? 64 : 16,
+                        kHeadDim <= 128 ? 64 : 16, kHeadDim <= 80, kHeadDim <= 128 ? 2 : 1>;
 
-template <int kHeadDim, bool kVector>
-__global__ void __launch_bounds__(KeyTiles<kHeadDim>::kThreads, KeyTiles<kHeadDim>::kBlocks)
+template <typename Tiles, bool kVector>
+__global__ void __launch_bounds__(Tiles::kThreads, Tiles::kBlocks)
     attention_keys_kernel(const __grid_constant__ AttentionWork work,
                           const __grid_constant__ AttentionGradients gradients) {
-    using Tiles = KeyTiles<kHeadDim>;
+    constexpr int kHeadDim = Tiles::kHeadDim;
+    constexpr int kSlabs = Tiles::kSlabs;
+    constexpr int kStep = Tiles::kStep;
     constexpr int kKeys = Tiles::kKeys;
     constexpr int kQueries = Tiles::kQueries;
     constexpr int kColumns = Tiles::kColumns;
     extern __shared__ __align__(128) unsigned char shared_memory[];
 
     TilePlace place;
-    if (!find_tile(work.cu_q, static_cast<int>(work.segments), 1, kKeys,
-                   static_cast<int>(blockIdx.y), place))
+    if (!find_longest_tile(work.cu_q, static_cast<int>(work.segments), kKeys,
+                           static_cast<int>(blockIdx.y), place))
         return;
     const int parts = static_cast<int>(gradients.parts);
     const int kv_head = static_cast<int>(blockIdx.x) / parts;
@@ -154,15 +166,14 @@ __global__ void __launch_bounds__(KeyTiles<kHeadDim>::kThreads, KeyTiles<kHeadDi
 
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    const int warp_row = warp % 4 * 16;
+    const int warp_row = warp % 4 * 16 * kSlabs;
     const int warp_key = key + warp_row;
     const int column = warp / 4 * kColumns;
     const ScoreScale scale = score_scale(work);
-    // 96 and 128 columns of fragments would not fit into the registers beside the sums.
-    constexpr bool kHeld = kHeadDim <= 80;
+    constexpr bool kHeld = Tiles::kHeld;
     HeldFragments<kHeld ? kHeadDim : 16> held_keys, held_values;
-    float dk[1][kColumns / 8][4] = {};
-    float dv[1][kColumns / 8][4] = {};
+    float dk[kSlabs][kColumns / 8][4] = {};
+    float dv[kSlabs][kColumns / 8][4] = {};
 
     bool begin = true;
     int stage = 0;
@@ -185,47 +196,58 @@ __global__ void __launch_bounds__(KeyTiles<kHeadDim>::kThreads, KeyTiles<kHeadDi
             }
         }
 
-        // Some pair of the warp's keys and these queries is seen.
-        if (query + kQueries - 1 >= warp_key && query - (warp_key + 15) < window) {
+        const std::uint32_t stage_at =
+            stages + static_cast<std::uint32_t>(stage * Tiles::kStageBytes);
+#pragma unroll 1
+        for (int within = 0; within < kQueries; within += kStep) {
+            const int first = query + within;
+            // Some pair of the warp's keys and these queries is seen.
+            if (first + kStep - 1 < warp_key || first - (warp_key + 16 * kSlabs - 1) >= window)
+                continue;
             const std::uint32_t queries =
-                stages + static_cast<std::uint32_t>(stage * Tiles::kStageBytes);
+                stage_at + static_cast<std::uint32_t>(within * Tiles::kPitch);
             const std::uint32_t douts = queries + Tiles::kQueryBytes;
-            const std::uint32_t columns =
-                douts + Tiles::kQueryBytes + static_cast<std::uint32_t>(lane % 4) * 8;
-            float p[1][kQueries / 8][4] = {};
-            float ds[1][kQueries / 8][4] = {};
+            const std::uint32_t columns = stage_at + 2 * Tiles::kQueryBytes +
+                                          static_cast<std::uint32_t>(within * 4 + lane % 4 * 8);
+            float p[kSlabs][kStep / 8][4] = {};
+            float ds[kSlabs][kStep / 8][4] = {};
             if constexpr (kHeld) {
-                multiply_rows<kHeadDim, kQueries, 1>(p, held_keys, queries);
-                multiply_rows<kHeadDim, kQueries, 1>(ds, held_values, douts);
+                multiply_rows<kHeadDim, kStep, kSlabs>(p, held_keys, queries);
+                multiply_rows<kHeadDim, kStep, kSlabs>(ds, held_values, douts);
             } else {
-                multiply_rows<kHeadDim, kQueries, 1>(p, TileFragments<kHeadDim>(keys, warp_row),
-                                                     queries);
-                multiply_rows<kHeadDim, kQueries, 1>(ds, TileFragments<kHeadDim>(values, warp_row),
-                                                     douts);
+                multiply_rows<kHeadDim, kStep, kSlabs>(p, TileFragments<kHeadDim>(keys, warp_row),
+                                                       queries);
+                multiply_rows<kHeadDim, kStep, kSlabs>(
+                    ds, TileFragments<kHeadDim>(values, warp_row), douts);
             }
             float2 lse{}, delta{};
-            score_gradients<kQueries>(
-                p[0], ds[0], scale,
-                [&](int n, int i) {
-                    if (i == 0) {
-                        lse = load_shared_pair(columns + static_cast<std::uint32_t>(n) * 32);
-                        lse = {lse.x * kLog2E, lse.y * kLog2E};
-                    }
-                    return i % 2 == 0 ? lse.x : lse.y;
-                },
-                [&](int n, int i) {
-                    if (i == 0)
-                        delta = load_shared_pair(columns + kQueries * 4 +
-                                                 static_cast<std::uint32_t>(n) * 32);
-                    return i % 2 == 0 ? delta.x : delta.y;
-                });
-            if (query < warp_key + 15 || query + kQueries - 1 - warp_key >= window)
-                hide_pairs<kQueries, true>(p[0], ds[0], warp_key, query, window);
-            std::uint32_t rounded[1][kQueries / 16][4];
-            to_fragments<kQueries>(p[0], rounded[0]);
-            multiply_columns<kHeadDim, kQueries, kColumns, 1>(dv, rounded, douts, column);
-            to_fragments<kQueries>(ds[0], rounded[0]);
-            multiply_columns<kHeadDim, kQueries, kColumns, 1>(dk, rounded, queries, column);
+            const auto lse_of = [&](int n, int i) {
+                if (i == 0) {
+                    lse = load_shared_pair(columns + static_cast<std::uint32_t>(n) * 32);
+                    lse = {lse.x * kLog2E, lse.y * kLog2E};
+                }
+                return i % 2 == 0 ? lse.x : lse.y;
+            };
+            const auto delta_of = [&](int n, int i) {
+                if (i == 0)
+                    delta = load_shared_pair(columns + kQueries * 4 +
+                                             static_cast<std::uint32_t>(n) * 32);
+                return i % 2 == 0 ? delta.x : delta.y;
+            };
+            const bool partly =
+                first < warp_key + 16 * kSlabs - 1 || first + kStep - 1 - warp_key >= window;
+            std::uint32_t probabilities[kSlabs][kStep / 16][4];
+            std::uint32_t rounded[kSlabs][kStep / 16][4];
+#pragma unroll
+            for (int slab = 0; slab < kSlabs; ++slab) {
+                score_gradients<kStep>(p[slab], ds[slab], scale, lse_of, delta_of);
+                if (partly)
+                    hide_pairs<kStep, true>(p[slab], ds[slab], warp_key + slab * 16, first, window);
+                to_fragments<kStep>(p[slab], probabilities[slab]);
+                to_fragments<kStep>(ds[slab], rounded[slab]);
+            }
+            multiply_columns<kHeadDim, kStep, kColumns, kSlabs>(dv, probabilities, douts, column);
+            multiply_columns<kHeadDim, kStep, kColumns, kSlabs>(dk, rounded, queries, column);
         }
         if (!more) break;
         head = next_head;
@@ -235,61 +257,131 @@ __global__ void __launch_bounds__(KeyTiles<kHeadDim>::kThreads, KeyTiles<kHeadDi
 
     // With two warps to a slab each writes its own columns of the rows, which the other may still read.
     if constexpr (Tiles::kHalves > 1) __syncthreads();
-    const std::int64_t at = row + warp_key;
-    const int valid = key_count - warp_row;
-    if (parts > 1) {
-        const std::int64_t width = work.kv_heads * work.head_dim;
-        const std::int64_t size = work.q_tokens * width;
-        float* const sums = gradients.part_sums + 2 * part * size + at * width + kv_head * head_dim;
-        store_sums<kColumns>(dk[0], work.scale, sums, width, column, valid, head_dim);
-        store_sums<kColumns>(dv[0], 1.0f, sums + size, width, column, valid, head_dim);
-        return;
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+        const int tile_row = warp_row + slab * 16;
+        const std::int64_t at = row + key + tile_row;
+        const int valid = key_count - tile_row;
+        if (parts > 1) {
+            const std::int64_t width = work.kv_heads * work.head_dim;
+            const std::int64_t size = work.q_tokens * width;
+            float* const sums =
+                gradients.part_sums + 2 * part * size + at * width + kv_head * head_dim;
+            store_sums<kColumns>(dk[slab], work.scale, sums, width, column, valid, head_dim);
+            store_sums<kColumns>(dv[slab], 1.0f, sums + size, width, column, valid, head_dim);
+            continue;
+        }
+        store_rows<kHeadDim, kColumns, kVector>(
+            keys, tile_row, column, dk[slab], work.scale, work.scale,
+            head_rows(gradients.dk, at, kv_head, head_dim), valid, head_dim);
+        store_rows<kHeadDim, kColumns, kVector>(values, tile_row, column, dv[slab], 1.0f, 1.0f,
+                                                head_rows(gradients.dv, at, kv_head, head_dim),
+                                                valid, head_dim);
     }
-    store_rows<kHeadDim, kColumns, kVector>(keys, warp_row, column, dk[0], work.scale, work.scale,
-                                            head_rows(gradients.dk, at, kv_head, head_dim), valid,
-                                            head_dim);
-    store_rows<kHeadDim, kColumns, kVector>(values, warp_row, column, dv[0], 1.0f, 1.0f,
-                                            head_rows(gradients.dv, at, kv_head, head_dim), valid,
-                                            head_dim);
 }
 
 // --- dq -----------------------------------------------------------------------------------------
 
-template <int kHeadDim>
-struct QueryTiles {
-    static constexpr int kWarps = 4;
+// Two slabs of queries share what is read of keys and values; their registers bound the keys at once.
+template <int kColumns, int kNumWarps, int kSlabsOfWarp, int kKeysAtOnce, int kBlocksAtOnce>
+struct QueryCut {
+    static constexpr int kHeadDim = kColumns;
+    static constexpr int kWarps = kNumWarps;
     static constexpr int kThreads = kWarps * kWarp;
-    // Two slabs of queries share what is read of keys and values; their registers bound the keys at once.
-    static constexpr int kSlabs = kHeadDim <= 128 ? 2 : 1;
+    static constexpr int kSlabs = kSlabsOfWarp;
     static constexpr int kQueries = kWarps * 16 * kSlabs;
-    static constexpr int kKeys = kHeadDim <= 80 ? 64 : kHeadDim <= 128 ? 32 : 16;
+    static constexpr int kKeys = kKeysAtOnce;
+    static constexpr int kBlocks = kBlocksAtOnce;
     static constexpr int kPitch = TileLayout<kHeadDim>::kPitch;
     static constexpr int kQueryBytes = kQueries * kPitch;
     static constexpr int kKeyBytes = kKeys * kPitch;
     static constexpr int kBytes = 2 * kQueryBytes + 4 * kKeyBytes;
     static_assert(kBytes <= 99 * 1024);
 };
+template <int kHeadDim>
+using QueryTiles = QueryCut<kHeadDim, 4, kHeadDim <= 128 ? 2 : 1,
+                            kHeadDim <= 80    ? 64
+                            : kHeadDim <= 128 ? 32
+                                              : 16,
+                            2>;
 
-template <int kHeadDim, bool kVector>
-__global__ void __launch_bounds__(QueryTiles<kHeadDim>::kThreads, 2)
+// delta of the rows g and g + 8 of each slab: a quad's lanes divide the columns in pieces of 16 bytes. The
+// rows of `out` are under way while the tiles come; dout is read from its tile.
+template <int kHeadDim, int kSlabs, bool kVector>
+__device__ __forceinline__ void find_delta(float (&delta)[kSlabs][2], std::uint32_t douts,
+                                           int warp_row, const HeadRows& out, int valid,
+                                           int head_dim) {
+    using Layout = TileLayout<kHeadDim>;
+    constexpr int kPieces = (Layout::kChunks + 3) / 4;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    uint4 pieces[kSlabs][2][kPieces];
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int i = 0; i < kPieces; ++i) {
+                const int r = slab * 16 + half * 8 + lane / 4;
+                const int begin = (lane % 4 + i * 4) * 8;
+                const Bf16* const from = out.data + r * out.pitch + begin;
+                const bool inside = r < valid && begin < head_dim;
+                pieces[slab][half][i] = uint4{0, 0, 0, 0};
+                if (!inside) continue;
+                if constexpr (kVector)
+                    pieces[slab][half][i] = *reinterpret_cast<const uint4*>(from);
+                else
+                    pieces[slab][half][i] = load_8(from, head_dim - begin);
+            }
+    copy_async_wait<0>();
+    __syncthreads();
+    const auto low = [](std::uint32_t x) { return __uint_as_float(x << 16); };
+    const auto high = [](std::uint32_t x) { return __uint_as_float(x & 0xffff0000u); };
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float sum = 0;
+#pragma unroll
+            for (int i = 0; i < kPieces; ++i) {
+                const int chunk = lane % 4 + i * 4;
+                if (Layout::kChunks % 4 != 0 && chunk >= Layout::kChunks) continue;
+                const int r = warp_row + slab * 16 + half * 8 + lane / 4;
+                const uint4 x = pieces[slab][half][i];
+                const uint4 y =
+                    load_shared_16(douts + static_cast<std::uint32_t>(Layout::offset(r, chunk)));
+                const std::uint32_t a[4] = {x.x, x.y, x.z, x.w};
+                const std::uint32_t b[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    sum = fmaf(low(a[j]), low(b[j]), sum);
+                    sum = fmaf(high(a[j]), high(b[j]), sum);
+                }
+            }
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+            delta[slab][half] = sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+        }
+}
+
+template <typename Tiles, bool kVector>
+__global__ void __launch_bounds__(Tiles::kThreads, Tiles::kBlocks)
     attention_queries_kernel(const __grid_constant__ AttentionWork work,
                              const __grid_constant__ AttentionGradients gradients) {
-    using Tiles = QueryTiles<kHeadDim>;
+    constexpr int kHeadDim = Tiles::kHeadDim;
     constexpr int kKeys = Tiles::kKeys;
     constexpr int kQueries = Tiles::kQueries;
     constexpr int kSlabs = Tiles::kSlabs;
     extern __shared__ __align__(128) unsigned char shared_memory[];
 
     TilePlace place;
-    if (!find_tile(work.cu_q, static_cast<int>(work.segments), 1, kQueries,
-                   static_cast<int>(blockIdx.y), place))
+    if (!find_longest_tile(work.cu_q, static_cast<int>(work.segments), kQueries,
+                           static_cast<int>(blockIdx.y), place))
         return;
     const int head = static_cast<int>(blockIdx.x);
     const int kv_head = head / static_cast<int>(work.heads / work.kv_heads);
     const int head_dim = static_cast<int>(work.head_dim);
     const int row = work.cu_q[place.segment];
     const int length = work.cu_q[place.segment + 1] - row;
-    const int first = (place.tiles - 1 - place.tile) * kQueries;  // the longest first
+    const int first = (place.tiles - 1 - place.tile) * kQueries;  // later ones see more keys
     const int window = window_of(work);
     const int key_end = min(length, first + kQueries);
     const int key_begin = max(0, first - window + 1) / kKeys * kKeys;
@@ -326,8 +418,21 @@ __global__ void __launch_bounds__(QueryTiles<kHeadDim>::kThreads, 2)
             if (query >= length) continue;
             const std::int64_t at = static_cast<std::int64_t>(row) + query;
             lse[slab][half] = work.lse[at * work.lse_pitch + head] * kLog2E;
-            delta[slab][half] = gradients.delta[at * work.heads + head];
         }
+    find_delta<kHeadDim, kSlabs, kVector>(delta, douts, warp_row,
+                                          head_rows(work.out, row + warp_query, head, head_dim),
+                                          length - warp_query, head_dim);
+    if (lane % 4 == 0) {
+#pragma unroll
+        for (int slab = 0; slab < kSlabs; ++slab)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int query = warp_query + slab * 16 + lane / 4 + half * 8;
+                if (query >= length) continue;
+                const std::int64_t at = static_cast<std::int64_t>(row) + query;
+                gradients.delta[at * work.heads + head] = delta[slab][half];
+            }
+    }
     float dq[kSlabs][kHeadDim / 8][4] = {};
 
     int stage = 0;
@@ -368,23 +473,35 @@ __global__ void __launch_bounds__(QueryTiles<kHeadDim>::kThreads, 2)
     }
 }
 
+template <typename Tiles, bool kVector>
+void launch_queries_cut(StreamHandle stream, const AttentionWork& work,
+                        const AttentionGradients& gradients) {
+    allow_shared(attention_queries_kernel<Tiles, kVector>, Tiles::kBytes);
+    const dim3 grid(static_cast<unsigned>(work.heads),
+                    static_cast<unsigned>(work.q_tokens / Tiles::kQueries + work.segments));
+    attention_queries_kernel<Tiles, kVector>
+        <<<grid, Tiles::kThreads, Tiles::kBytes, stream>>>(work, gradients);
+    check_launch("attention_backward (dq)");
+}
+
+template <typename Tiles, bool kVector>
+void launch_keys_cut(StreamHandle stream, const AttentionWork& work,
+                     const AttentionGradients& gradients) {
+    allow_shared(attention_keys_kernel<Tiles, kVector>, Tiles::kBytes);
+    const dim3 grid(static_cast<unsigned>(work.kv_heads * gradients.parts),
+                    static_cast<unsigned>(work.q_tokens / Tiles::kKeys + work.segments));
+    attention_keys_kernel<Tiles, kVector>
+        <<<grid, Tiles::kThreads, Tiles::kBytes, stream>>>(work, gradients);
+    check_launch("attention_backward (dk, dv)");
+}
+
 template <int kHeadDim, bool kVector>
 void launch_attention_backward(StreamHandle stream, const AttentionWork& work,
                                const AttentionGradients& gradients) {
-    using Keys = KeyTiles<kHeadDim>;
-    using Queries = QueryTiles<kHeadDim>;
-    allow_shared(attention_keys_kernel<kHeadDim, kVector>, Keys::kBytes);
-    allow_shared(attention_queries_kernel<kHeadDim, kVector>, Queries::kBytes);
-    const dim3 keys(static_cast<unsigned>(work.kv_heads * gradients.parts),
-                    static_cast<unsigned>(work.q_tokens / Keys::kKeys + work.segments));
-    attention_keys_kernel<kHeadDim, kVector>
-        <<<keys, Keys::kThreads, Keys::kBytes, stream>>>(work, gradients);
-    check_launch("attention_backward (dk, dv)");
-    const dim3 queries(static_cast<unsigned>(work.heads),
-                       static_cast<unsigned>(work.q_tokens / Queries::kQueries + work.segments));
-    attention_queries_kernel<kHeadDim, kVector>
-        <<<queries, Queries::kThreads, Queries::kBytes, stream>>>(work, gradients);
-    check_launch("attention_backward (dq)");
+    static_assert(KeyTiles<kHeadDim>::kKeys == kAttentionKeyTile);
+    // dq first: it leaves delta for dk and dv.
+    launch_queries_cut<QueryTiles<kHeadDim>, kVector>(stream, work, gradients);
+    launch_keys_cut<KeyTiles<kHeadDim>, kVector>(stream, work, gradients);
 }
 
 }  // namespace garam::cuda

@@ -1,6 +1,7 @@
 // What stands around the backward's two kernels.
 //
-// delta[t, h] = sum over a head's columns of dout * out. Floor: both read once.
+// delta[t, h] = sum over a head's columns of dout * out, of f32 operands: bf16's dq kernel finds it beside
+// its own work. Floor: both read once.
 #pragma once
 
 #include "garam/kernels/cuda/attention_tiles.cuh"

@@ -11,18 +11,24 @@
 
 namespace garam::cuda {
 
-template <int kHeadDim>
-struct ForwardTiles {
-    static constexpr int kWarps = 4;
+// kBlocks: on a multiprocessor, which bounds the registers of a thread.
+template <int kColumns, int kNumWarps, int kSlabsOfWarp, int kKeysAtOnce, int kBlocksAtOnce>
+struct ForwardCut {
+    static constexpr int kHeadDim = kColumns;
+    static constexpr int kWarps = kNumWarps;
     static constexpr int kThreads = kWarps * kWarp;
-    static constexpr int kSlabs = kHeadDim <= 128 ? 2 : 1;  // the registers of the sums
+    static constexpr int kSlabs = kSlabsOfWarp;
     static constexpr int kQueries = kWarps * 16 * kSlabs;
-    static constexpr int kKeys = kHeadDim <= 128 ? 64 : 32;
+    static constexpr int kKeys = kKeysAtOnce;
+    static constexpr int kBlocks = kBlocksAtOnce;
     static constexpr int kPitch = TileLayout<kHeadDim>::kPitch;
     static constexpr int kKeyBytes = kKeys * kPitch;
     static constexpr int kBytes = kQueries * kPitch + 4 * kKeyBytes;  // keys and values, twice
     static_assert(kBytes <= 99 * 1024);
 };
+// 256 columns leave registers for the sums of one slab.
+template <int kHeadDim>
+using ForwardTiles = ForwardCut<kHeadDim, 4, kHeadDim <= 128 ? 2 : 1, kHeadDim <= 128 ? 64 : 32, 2>;
 
 // Marks as unseen what the causal mask or the window hides. Positions of the warp's first query and of
 // the first key.
@@ -79,18 +85,18 @@ __device__ __forceinline__ void soften(float (&scores)[kKeys / 8][4], float (&ma
     }
 }
 
-template <int kHeadDim, bool kVector>
-__global__ void __launch_bounds__(ForwardTiles<kHeadDim>::kThreads, 2)
+template <typename Tiles, bool kVector>
+__global__ void __launch_bounds__(Tiles::kThreads, Tiles::kBlocks)
     attention_forward_kernel(const __grid_constant__ AttentionWork work) {
-    using Tiles = ForwardTiles<kHeadDim>;
+    constexpr int kHeadDim = Tiles::kHeadDim;
     constexpr int kQueries = Tiles::kQueries;
     constexpr int kKeys = Tiles::kKeys;
     constexpr int kSlabs = Tiles::kSlabs;
     extern __shared__ __align__(128) unsigned char shared_memory[];
 
     TilePlace place;
-    if (!find_tile(work.cu_q, static_cast<int>(work.segments), 1, kQueries,
-                   static_cast<int>(blockIdx.y), place))
+    if (!find_longest_tile(work.cu_q, static_cast<int>(work.segments), kQueries,
+                           static_cast<int>(blockIdx.y), place))
         return;
     const int head = static_cast<int>(blockIdx.x);
     const int kv_head = head / static_cast<int>(work.heads / work.kv_heads);
@@ -99,7 +105,7 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadDim>::kThreads, 2)
     const int k_row = work.cu_k[place.segment];
     const int lq = work.cu_q[place.segment + 1] - q_row;
     const int lk = work.cu_k[place.segment + 1] - k_row;
-    const int first = (place.tiles - 1 - place.tile) * kQueries;  // the longest first
+    const int first = (place.tiles - 1 - place.tile) * kQueries;  // later ones see more keys
     const int position = lk - lq + first;
     const int window = window_of(work);
     const int key_end = min(lk, position + kQueries);
@@ -193,15 +199,19 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadDim>::kThreads, 2)
     }
 }
 
-template <int kHeadDim, bool kVector>
-void launch_attention_forward(StreamHandle stream, const AttentionWork& work) {
-    using Tiles = ForwardTiles<kHeadDim>;
-    allow_shared(attention_forward_kernel<kHeadDim, kVector>, Tiles::kBytes);
+template <typename Tiles, bool kVector>
+void launch_forward_cut(StreamHandle stream, const AttentionWork& work) {
+    allow_shared(attention_forward_kernel<Tiles, kVector>, Tiles::kBytes);
     const dim3 grid(static_cast<unsigned>(work.heads),
                     static_cast<unsigned>(work.q_tokens / Tiles::kQueries + work.segments));
-    attention_forward_kernel<kHeadDim, kVector>
+    attention_forward_kernel<Tiles, kVector>
         <<<grid, Tiles::kThreads, Tiles::kBytes, stream>>>(work);
     check_launch("attention_forward");
+}
+
+template <int kHeadDim, bool kVector>
+void launch_attention_forward(StreamHandle stream, const AttentionWork& work) {
+    launch_forward_cut<ForwardTiles<kHeadDim>, kVector>(stream, work);
 }
 
 }  // namespace garam::cuda

@@ -59,6 +59,57 @@ __device__ __forceinline__ bool find_tile(const std::int32_t* cu, int segments, 
     return false;
 }
 
+// As find_tile, but in the order of work, of all segments together: under a causal mask the tiles of a
+// segment have 1, 2, 3 … units of it, and `tile` 0 is the one with the most. Blocks start in the order of
+// their indices, so the last ones to start are short and the multiprocessors end together.
+__device__ __forceinline__ bool find_longest_tile(const std::int32_t* cu, int segments, int rows,
+                                                  int index, TilePlace& place) {
+    constexpr unsigned kAll = 0xffffffffu;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    // Tiles of more than `work` units over all segments, and the longest tile of this lane's.
+    int longest = 0;
+    const auto count_longer = [&](int work) {
+        int count = 0;
+        for (int segment = lane; segment < segments; segment += kWarp) {
+            const int tiles = (cu[segment + 1] - cu[segment] + rows - 1) / rows;
+            count += max(0, tiles - work);
+            longest = max(longest, tiles);
+        }
+        return __reduce_add_sync(kAll, count);
+    };
+    if (index >= count_longer(0)) return false;
+    longest = __reduce_max_sync(kAll, longest);
+    // The least work of which at most `index` tiles have more.
+    int low = 1, work = longest;
+    while (low < work) {
+        const int middle = (low + work) / 2;
+        if (count_longer(middle) <= index)
+            work = middle;
+        else
+            low = middle + 1;
+    }
+    // Every segment of at least so many tiles has one of this work.
+    int rank = index - count_longer(work);
+    for (int base = 0; base < segments; base += kWarp) {
+        const int segment = base + lane;
+        int tiles = 0;
+        if (segment < segments) tiles = (cu[segment + 1] - cu[segment] + rows - 1) / rows;
+        const unsigned has = __ballot_sync(kAll, tiles >= work);
+        const int count = __popc(has);
+        if (rank < count) {
+            const int before = __popc(has & ((1u << lane) - 1));
+            const unsigned mine = __ballot_sync(kAll, tiles >= work && before == rank);
+            const int owner = __ffs(static_cast<int>(mine)) - 1;
+            place.segment = base + owner;
+            place.tiles = __shfl_sync(kAll, tiles, owner);
+            place.tile = place.tiles - work;
+            return true;
+        }
+        rank -= count;
+    }
+    return false;
+}
+
 // Keys that a query at position p sees: p - window < key <= p. INT_MAX: all up to p.
 __device__ __forceinline__ int window_of(const AttentionWork& work) {
     return work.window > 0 && work.window < INT_MAX ? static_cast<int>(work.window) : INT_MAX;
