@@ -41,6 +41,14 @@ inline const std::vector<AttentionCase>& attention_cases() {
         {f32, {2, 1, 256, 0.0625f}, {40}, {}, 0, 820},
         // Blocks enough for a card: each sums dk and dv over all query heads of its key/value head.
         {bf16, {264, 132, 8, 0.35f}, {70}, {}, 0, 2485},
+        // Segments beyond a warp's lanes, tiles of several lengths on both sides.
+        {bf16,
+         {2, 1, 64, 0.125f},
+         {3, 0,  1, 70, 3, 0,  1, 70, 3, 0,  1, 70, 3, 0,  1,   70, 3, 0,
+          1, 70, 3, 0,  1, 70, 3, 0,  1, 70, 3, 0,  1, 70, 130, 2,  65},
+         {},
+         0,
+         8 * (6 + 1 + 2485) + 8515 + 3 + 2145},
         // Windows and caps.
         {f32, {2, 1, 16, 0.25f, 5}, {40, 3}, {}, 0, 40 * 5 - 10 + 6},
         {f32, {2, 2, 24, 0.2f, 0, 2.0f}, {50}, {}, 0, 1275},
