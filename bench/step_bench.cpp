@@ -197,19 +197,19 @@ void bench_steps(const Options& o, Device& device, const ModelFiles& files, cons
     model.lora->lora_dropout = o.dropout;
     model.lora->target_modules = {"all-linear"};
 
-    const BatchBounds bounds = merged_bounds(
-        {o.batch * o.length, o.length, o.batch * (o.length - 1), o.batch}, o.merge);
+    const BatchBounds bounds =
+        merged_bounds({o.batch * o.length, o.length, o.batch * (o.length - 1), o.batch}, o.merge);
     const MemoryPlan plan =
         plan_memory(device.profile(), files, engine_options, bounds, o.accumulation / o.merge, {});
     const Clock::time_point loading = Clock::now();
     TrainingEngine engine(device, files, engine_options, plan.arena_bytes);
-    std::printf("%s, %ld x %ld x %ld%s, recompute %s, r=%ld, dropout %.2f: planned %.2f GiB, "
-                "loaded in %.1f s\n",
-                o.shape.c_str(), static_cast<long>(o.batch), static_cast<long>(o.accumulation),
-                static_cast<long>(o.length), o.merge > 1 ? " merged" : "", o.recompute.c_str(),
-                static_cast<long>(o.rank), o.dropout,
-                static_cast<double>(plan.total_bytes) / (1 << 30),
-                std::chrono::duration<double>(Clock::now() - loading).count());
+    std::printf(
+        "%s, %ld x %ld x %ld%s, recompute %s, r=%ld, dropout %.2f: planned %.2f GiB, "
+        "loaded in %.1f s\n",
+        o.shape.c_str(), static_cast<long>(o.batch), static_cast<long>(o.accumulation),
+        static_cast<long>(o.length), o.merge > 1 ? " merged" : "", o.recompute.c_str(),
+        static_cast<long>(o.rank), o.dropout, static_cast<double>(plan.total_bytes) / (1 << 30),
+        std::chrono::duration<double>(Clock::now() - loading).count());
 
     std::vector<double> host, card;
     double loss = 0;
@@ -219,8 +219,7 @@ void bench_steps(const Options& o, Device& device, const ModelFiles& files, cons
         const Clock::time_point begin = Clock::now();
         double device_seconds = 0;
         TrainingEngine::StepResult result;
-        device_seconds =
-            seconds_of(engine.stream(), [&] { result = engine.step(step, i, 1e-4); });
+        device_seconds = seconds_of(engine.stream(), [&] { result = engine.step(step, i, 1e-4); });
         engine.stream().synchronize();
         const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
         loss = result.loss();
@@ -232,11 +231,12 @@ void bench_steps(const Options& o, Device& device, const ModelFiles& files, cons
     const Spread d = spread_of(card);
     const auto tokens = static_cast<double>(o.batch * o.length * o.accumulation);
     const double flops = useful_flops(shape, o, plan.trainable_elements);
-    std::printf("step %.4f s (%.4f-%.4f of %zu), device %.4f, wall/device %.3f, %.0f tok/s, %.0f "
-                "useful TFLOP/s = %.1f %% of the roof, loss %.3f, garam peak %.2f GiB\n",
-                s.median, s.least, s.most, host.size(), d.median, s.median / d.median,
-                tokens / s.median, flops / s.median * 1e-12, 100 * flops / s.median / roofs.flops,
-                loss, static_cast<double>(device.memory().peak) / (1 << 30));
+    std::printf(
+        "step %.4f s (%.4f-%.4f of %zu), device %.4f, wall/device %.3f, %.0f tok/s, %.0f "
+        "useful TFLOP/s = %.1f %% of the roof, loss %.3f, garam peak %.2f GiB\n",
+        s.median, s.least, s.most, host.size(), d.median, s.median / d.median, tokens / s.median,
+        flops / s.median * 1e-12, 100 * flops / s.median / roofs.flops, loss,
+        static_cast<double>(device.memory().peak) / (1 << 30));
     std::fflush(stdout);
     if (device.profile().is_cuda() &&
         std::system("nvidia-smi --query-gpu=name,driver_version,memory.used,clocks.sm,"
@@ -268,12 +268,11 @@ void bench_decode(const Options& o, Device& device, const ModelFiles& files, con
     model.decode(stream, cache, prompt, logits);
     std::vector<double> times;
     for (std::int64_t i = 0; i < o.decode; ++i) {
-        const auto next = static_cast<std::int32_t>(
-            std::max_element(logits.begin(), logits.end()) - logits.begin());
+        const auto next = static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) -
+                                                    logits.begin());
         const Clock::time_point begin = Clock::now();
         model.decode(stream, cache, std::span(&next, 1), logits);
-        if (i >= 8)
-            times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+        if (i >= 8) times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
     }
     const double bytes = 2.0 * static_cast<double>(shape.linear_weights() + shape.head_weights());
     const Spread s = spread_of(times);

@@ -12,17 +12,29 @@ namespace garam::cuda {
 
 constexpr int kWarp = 32;
 
-__device__ __forceinline__ float to_float(float x) { return x; }
-__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
+__device__ __forceinline__ float to_float(float x) {
+    return x;
+}
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) {
+    return __bfloat162float(x);
+}
+__device__ __forceinline__ float to_float(__half x) {
+    return __half2float(x);
+}
 template <typename T>
 __device__ __forceinline__ T from_float(float x);
 template <>
-__device__ __forceinline__ float from_float<float>(float x) { return x; }
+__device__ __forceinline__ float from_float<float>(float x) {
+    return x;
+}
 template <>
-__device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+__device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
+    return __float2bfloat16_rn(x);
+}
 template <>
-__device__ __forceinline__ __half from_float<__half>(float x) { return __float2half_rn(x); }
+__device__ __forceinline__ __half from_float<__half>(float x) {
+    return __float2half_rn(x);
+}
 
 // A kernel that was launched to begin before the one ahead of it has ended (sm_90 and later) may only read
 // what older work left until it has waited; the one ahead lets it begin. Elsewhere both do nothing.
@@ -49,7 +61,8 @@ constexpr int kVector = 16 / static_cast<int>(sizeof(T));
 // Sum over the lanes, the same in all of them; always the same order.
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+    for (int offset = kWarp / 2; offset > 0; offset /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, offset);
     return x;
 }
 __device__ __forceinline__ float warp_max(float x) {
@@ -70,7 +83,8 @@ __device__ __forceinline__ float block_sum(float x, float* shared) {
     __syncthreads();
     float sum = 0;
 #pragma unroll
-    for (int w = 0; w < kThreads / kWarp; ++w) sum += shared[w];
+    for (int w = 0; w < kThreads / kWarp; ++w)
+        sum += shared[w];
     return sum;
 }
 

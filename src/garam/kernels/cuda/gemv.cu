@@ -6,7 +6,7 @@
 // instructions a lane for each 16 bytes and row of a are a third of what the schedulers issue meanwhile.
 #include <algorithm>
 
-#include "garam/kernels/cuda/device_code.cuh"
+#include "garam/kernels/cuda/early_launch.cuh"
 #include "garam/kernels/cuda/matmul.h"
 
 namespace garam::cuda {
@@ -122,26 +122,13 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     static_cast<Out*>(x.c.data)[m * x.c.pitch + column] = from_float<Out>(result);
 }
 
-// Whether the code that this kernel runs here waits for the work ahead (compiled for sm_90 or later).
-template <typename Kernel>
-bool waits(Kernel kernel) {
-    cudaFuncAttributes attributes{};
-    return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.ptxVersion >= 90;
-}
-
 template <int kM, typename Out>
 void launch_rows(StreamHandle stream, const MatmulArguments& x, std::int64_t blocks, int share) {
-    static const bool kWaits = waits(gemv_kernel<kM, Out>);
-    cudaLaunchAttribute early{};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(blocks));
-    config.blockDim = dim3(kWarps * kWarp);
-    config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = x.b_is_settled && kWaits ? 1 : 0;
-    cudaLaunchKernelEx(&config, gemv_kernel<kM, Out>, x, share);
+    const dim3 grid(static_cast<unsigned>(blocks));
+    if (x.b_is_settled)
+        launch_early(gemv_kernel<kM, Out>, grid, kWarps * kWarp, stream, x, share);
+    else
+        gemv_kernel<kM, Out><<<grid, kWarps * kWarp, 0, stream>>>(x, share);
     check_launch("gemv");
 }
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "garam/kernels/cuda/device_code.cuh"
+#include "garam/kernels/cuda/early_launch.cuh"
 #include "garam/kernels/cuda/launch.h"
 
 namespace garam::cuda {
@@ -36,6 +36,7 @@ template <typename Map, typename Column>
 __global__ void __launch_bounds__(kMapThreads)
     map_rows(const __grid_constant__ Map map, std::int64_t rows, Column columns) {
     let_next_begin();
+    wait_for_previous();
     constexpr int N = Map::kWidth;
     constexpr int kUnroll = Map::kUnroll;
     const Column stride = static_cast<Column>(blockDim.x) * N;
@@ -76,9 +77,10 @@ void launch_map_rows(const char* name, StreamHandle stream, const Map& map, std:
     const std::int64_t across = ((accesses + share - 1) / share + granule - 1) / granule * granule;
     const std::int64_t down = std::max<std::int64_t>(1, kMapThreads / across);
     const std::int64_t blocks_y = std::min((rows + down - 1) / down, kMostGridY);
-    map_rows<<<dim3(static_cast<unsigned>(blocks_x), static_cast<unsigned>(blocks_y)),
-               dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)), 0, stream>>>(
-        map, rows, static_cast<Column>(columns));
+    launch_early(map_rows<Map, Column>,
+                 dim3(static_cast<unsigned>(blocks_x), static_cast<unsigned>(blocks_y)),
+                 dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)), stream, map,
+                 rows, static_cast<Column>(columns));
     check_launch(name);
 }
 

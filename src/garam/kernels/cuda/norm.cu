@@ -1,3 +1,4 @@
+#include "garam/kernels/cuda/early_launch.cuh"
 #include "garam/kernels/cuda/map_rows.cuh"
 #include "garam/kernels/cuda/norm.h"
 
@@ -98,6 +99,7 @@ __global__ void __launch_bounds__(C::kThreads)
     constexpr int N = C::N;
     __shared__ float sums[C::kThreads / kWarp];
     let_next_begin();
+    wait_for_previous();
     const std::int64_t row = C::group();
     if (row >= work.rows) return;  // whole warps, and where a block shares a row, whole blocks
     const T* const x = static_cast<const T*>(work.x.data) + row * work.x.pitch;
@@ -294,7 +296,7 @@ void forward_of(StreamHandle stream, const NormForward& work) {
                       rows_allow<T, N>(work.y);
     with_cut<T>(work.hidden, wide, [&](auto cut) {
         using C = decltype(cut);
-        norm_forward<C><<<C::blocks(work.rows), C::threads(work.hidden), 0, stream>>>(work);
+        launch_early(norm_forward<C>, C::blocks(work.rows), C::threads(work.hidden), stream, work);
     });
     check_launch("rms_norm_forward");
 }

@@ -13,6 +13,7 @@ template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     turn(const __grid_constant__ Rotary work, int groups, int slots) {
     let_next_begin();
+    wait_for_previous();
     const std::int64_t row_threads = static_cast<std::int64_t>(groups) * slots;
     const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
     if (index >= work.tokens * row_threads) return;
@@ -82,8 +83,8 @@ void launch(StreamHandle stream, const Rotary& work) {
     const std::int64_t groups = work.half / N;
     const std::int64_t slots = (work.heads + kHeadsAThread - 1) / kHeadsAThread;
     const std::int64_t blocks = (work.tokens * groups * slots + kThreads - 1) / kThreads;
-    turn<T, N><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
-        work, static_cast<int>(groups), static_cast<int>(slots));
+    launch_early(turn<T, N>, static_cast<unsigned>(blocks), kThreads, stream, work,
+                 static_cast<int>(groups), static_cast<int>(slots));
     check_launch("rotary");
 }
 
