@@ -105,7 +105,10 @@ struct KeyCut {
 // 96 and 128 columns of fragments would not fit into the registers beside the sums.
 template <int kHeadDim>
 using KeyTiles = KeyCut<kHeadDim, 1, kHeadDim <= 128 ? 1 : 2, kHeadDim <= 128 ? 64 : 16,
-                        kHeadDim <= 128 ? 64 : 16, kHeadDim <= 80, kHeadDim <= 128 ? 2 : 1>;
+                        kHeadDim <= 64    ? 64
+                        : kHeadDim <= 128 ? 32
+                                          : 16,
+                        kHeadDim <= 80, kHeadDim <= 128 ? 2 : 1>;
 
 template <typename Tiles, bool kVector>
 __global__ void __launch_bounds__(Tiles::kThreads, Tiles::kBlocks)
@@ -300,7 +303,7 @@ struct QueryCut {
 };
 template <int kHeadDim>
 using QueryTiles = QueryCut<kHeadDim, 4, kHeadDim <= 128 ? 2 : 1,
-                            kHeadDim <= 80    ? 64
+                            kHeadDim <= 64    ? 64
                             : kHeadDim <= 128 ? 32
                                               : 16,
                             2>;

@@ -28,7 +28,8 @@ struct ForwardCut {
 };
 // 256 columns leave registers for the sums of one slab.
 template <int kHeadDim>
-using ForwardTiles = ForwardCut<kHeadDim, 4, kHeadDim <= 128 ? 2 : 1, kHeadDim <= 128 ? 64 : 32, 2>;
+using ForwardTiles = ForwardCut<kHeadDim, 4, kHeadDim <= 128 ? 2 : 1, kHeadDim <= 64 ? 64 : 32,
+                                kHeadDim == 80 ? 3 : 2>;
 
 // Marks as unseen what the causal mask or the window hides. Positions of the warp's first query and of
 // the first key.
