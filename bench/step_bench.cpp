@@ -24,7 +24,7 @@ struct Options {
     std::int64_t batch = 16, length = 512, accumulation = 1, merge = 1, rank = 16;
     std::int64_t steps = 8, warmup = 4, decode = 0;
     double dropout = 0.05;
-    bool ops = false, phases = false, no_roofs = false;
+    bool ops = false, phases = false, no_roofs = false, f32 = false;
 };
 
 struct Spread {
@@ -188,7 +188,7 @@ void bench_steps(const Options& o, Device& device, const ModelFiles& files, cons
     EngineOptions engine_options;
     engine_options.recompute = recompute_of(o.recompute);
     Decoder::Options& model = engine_options.model;
-    model.compute = device.profile().fast_bf16 ? DType::bf16 : DType::f32;
+    model.compute = device.profile().fast_bf16 && !o.f32 ? DType::bf16 : DType::f32;
     model.trained = Decoder::Trained::adapter;
     model.max_positions = o.length;
     model.lora.emplace();
@@ -308,6 +308,7 @@ int run(int argc, char** argv) {
     app.add_option("--decode", o.decode, "time this many generated tokens instead of steps");
     app.add_option("--folder", o.folder, "where the model is written; reused");
     app.add_flag("--no-roofs", o.no_roofs, "do not measure them (shares mean nothing then)");
+    app.add_flag("--f32", o.f32, "compute in fp32 (default: bf16 where the device is fast at it)");
     app.add_flag("--ops", o.ops, "also the step op by op");
     app.add_flag("--phases", o.phases, "with --ops: by phase too");
     CLI11_PARSE(app, argc, argv);

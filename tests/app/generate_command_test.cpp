@@ -150,7 +150,7 @@ TEST_F(GenerateTest, MistakesAreOneLine) {
     expect_refused(generate({"--prompt", "x", "--prompt-file", "y"}), "--prompt-file");
     expect_refused(generate({"--prompt", ""}), "empty");
     expect_refused(generate({"--prompt", "x", "--system", "S"}), "--chat");
-    expect_refused(generate({"--prompt", "x", "--device", "cuda"}), "supported: auto, cpu");
+    expect_refused(generate({"--prompt", "x", "--device", "gpu"}), "auto, cpu, cuda, cuda:N");
     expect_refused(generate({"--prompt", "x", "--dtype", "f64"}), "bf16");
     expect_refused(generate({"--prompt", "x", "--temperature", "-1"}), "temperature");
     expect_refused(generate({"--prompt", "x", "--top-p", "0"}), "top-p");
