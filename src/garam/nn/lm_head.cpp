@@ -72,9 +72,10 @@ void lm_head_logits(Stream& stream, const LmHead& head, const Tensor& x, const T
                     const Tensor& logits) {
     Arena& arena = stream.arena();
     const ScratchScope scope(arena);
-    const Tensor picked = arena.scratch(x.dtype(), {rows.elements(), x.columns()});
+    const bool all = rows.elements() == 1 && x.rows() == 1;  // one token, as in decoding
+    const Tensor picked = all ? x : arena.scratch(x.dtype(), {rows.elements(), x.columns()});
     const Tensor normed = arena.scratch(x.dtype(), {rows.elements(), x.columns()});
-    gather_rows(stream, x, rows, picked);
+    if (!all) gather_rows(stream, x, rows, picked);
     rms_norm_forward(stream, picked, head.norm.weight, head.norm.eps, normed, Tensor());
     matmul(stream, normed, head.weight, logits, {.transpose_b = true, .b_is_settled = true});
 }

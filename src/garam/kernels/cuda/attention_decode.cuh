@@ -7,6 +7,7 @@
 #pragma once
 
 #include "garam/kernels/cuda/attention_forward.cuh"
+#include "garam/kernels/cuda/early_launch.cuh"
 
 namespace garam::cuda {
 
@@ -39,6 +40,7 @@ __global__ void __launch_bounds__(ChunkTiles<kHeadDim>::kThreads)
     constexpr int kChunk = static_cast<int>(kAttentionChunk);
     extern __shared__ __align__(128) unsigned char shared_memory[];
     let_next_begin();
+    wait_for_previous();
 
     TilePlace place;
     if (!find_tile(work.cu_k, static_cast<int>(work.segments), 1, kChunk,
@@ -203,8 +205,8 @@ void launch_attention_chunks(StreamHandle stream, const AttentionWork& work,
     const std::int64_t rows = splits.queries * (work.heads / work.kv_heads);
     const dim3 grid(static_cast<unsigned>(work.kv_heads), static_cast<unsigned>(splits.chunks),
                     static_cast<unsigned>((rows + Tiles::kRows - 1) / Tiles::kRows));
-    attention_chunk_kernel<kHeadDim, kVector>
-        <<<grid, Tiles::kThreads, Tiles::kBytes, stream>>>(work, splits);
+    launch_early(attention_chunk_kernel<kHeadDim, kVector>, grid, Tiles::kThreads, Tiles::kBytes,
+                 stream, work, splits);
     check_launch("attention_forward (chunks)");
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "garam/kernels/cuda/attention_f32.cuh"
+#include "garam/kernels/cuda/early_launch.cuh"
 
 namespace garam::cuda {
 
@@ -91,6 +92,7 @@ __global__ void __launch_bounds__(kJoinWarps* kWarp)
     __shared__ float sums_of_warps[kJoinWarps][kMostHeadDim];
     __shared__ float totals_of_warps[kJoinWarps];
     let_next_begin();
+    wait_for_previous();
     const int head = static_cast<int>(blockIdx.x);
     const int row = static_cast<int>(blockIdx.y);
     TilePlace place;
@@ -144,7 +146,7 @@ template <typename T>
 void launch_attention_join(StreamHandle stream, const AttentionWork& work,
                            const AttentionSplits& splits) {
     const dim3 grid(static_cast<unsigned>(work.heads), static_cast<unsigned>(work.q_tokens));
-    attention_join_kernel<T><<<grid, kJoinWarps * kWarp, 0, stream>>>(work, splits);
+    launch_early(attention_join_kernel<T>, grid, kJoinWarps * kWarp, 0, stream, work, splits);
     check_launch("attention_forward (join)");
 }
 

@@ -10,8 +10,8 @@ namespace garam::cuda {
 // `kernel` must call wait_for_previous() before it touches what the work ahead reads or writes. Code that
 // was compiled for older cards does not wait, and is launched as always.
 template <typename... Parameters, typename... Arguments>
-void launch_early(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
-                  Arguments&&... arguments) {
+void launch_early(void (*kernel)(Parameters...), dim3 grid, dim3 block, int shared_bytes,
+                  cudaStream_t stream, Arguments&&... arguments) {
     static const bool kWaits = [kernel] {
         cudaFuncAttributes attributes{};
         return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
@@ -23,6 +23,7 @@ void launch_early(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStre
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
     config.blockDim = block;
+    config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
     config.stream = stream;
     config.attrs = &early;
     config.numAttrs = kWaits ? 1 : 0;

@@ -126,7 +126,7 @@ template <int kM, typename Out>
 void launch_rows(StreamHandle stream, const MatmulArguments& x, std::int64_t blocks, int share) {
     const dim3 grid(static_cast<unsigned>(blocks));
     if (x.b_is_settled)
-        launch_early(gemv_kernel<kM, Out>, grid, kWarps * kWarp, stream, x, share);
+        launch_early(gemv_kernel<kM, Out>, grid, kWarps * kWarp, 0, stream, x, share);
     else
         gemv_kernel<kM, Out><<<grid, kWarps * kWarp, 0, stream>>>(x, share);
     check_launch("gemv");

@@ -79,7 +79,7 @@ void launch_map_rows(const char* name, StreamHandle stream, const Map& map, std:
     const std::int64_t blocks_y = std::min((rows + down - 1) / down, kMostGridY);
     launch_early(map_rows<Map, Column>,
                  dim3(static_cast<unsigned>(blocks_x), static_cast<unsigned>(blocks_y)),
-                 dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)), stream, map,
+                 dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)), 0, stream, map,
                  rows, static_cast<Column>(columns));
     check_launch(name);
 }

@@ -296,7 +296,8 @@ void forward_of(StreamHandle stream, const NormForward& work) {
                       rows_allow<T, N>(work.y);
     with_cut<T>(work.hidden, wide, [&](auto cut) {
         using C = decltype(cut);
-        launch_early(norm_forward<C>, C::blocks(work.rows), C::threads(work.hidden), stream, work);
+        launch_early(norm_forward<C>, C::blocks(work.rows), C::threads(work.hidden), 0, stream,
+                     work);
     });
     check_launch("rms_norm_forward");
 }

@@ -83,7 +83,7 @@ void launch(StreamHandle stream, const Rotary& work) {
     const std::int64_t groups = work.half / N;
     const std::int64_t slots = (work.heads + kHeadsAThread - 1) / kHeadsAThread;
     const std::int64_t blocks = (work.tokens * groups * slots + kThreads - 1) / kThreads;
-    launch_early(turn<T, N>, static_cast<unsigned>(blocks), kThreads, stream, work,
+    launch_early(turn<T, N>, static_cast<unsigned>(blocks), kThreads, 0, stream, work,
                  static_cast<int>(groups), static_cast<int>(slots));
     check_launch("rotary");
 }
