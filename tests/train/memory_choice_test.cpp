@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "garam/train/engine.h"
 #include "garam/train/prepared_job.h"
 #include "train/tiny_job.h"
 
@@ -91,6 +92,24 @@ TEST_F(MemoryChoiceTest, PoliciesNeedLessAndLess) {
             plan_memory(profile, job_->files, engine, bounds, 1, {}).arena_bytes;
         EXPECT_LT(arena, before) << name_of(recompute);
         before = arena;
+    }
+}
+
+// The loss is a sum over all targets, so merging changes nothing but the order of sums.
+TEST_F(MemoryChoiceTest, MergedStepsAreTheSameSteps) {
+    const auto device = make_cpu_device();
+    const BatchBounds bounds = merged_bounds(job_->training_bounds, 2);
+    const std::int64_t arena =
+        plan_memory(device->profile(), job_->files, job_->engine, bounds, 2, {}).arena_bytes;
+    TrainingEngine apart(*device, job_->files, job_->engine, arena);
+    TrainingEngine merged(*device, job_->files, job_->engine, arena);
+    for (std::int64_t step = 0; step < 4; ++step) {
+        const std::vector<TokenBatch> batches = job_->loader->step(step);
+        const auto want = apart.step(batches, step, 1e-2);
+        const auto got = merged.step(merge_micro_batches(batches, 2), step, 1e-2);
+        EXPECT_EQ(got.targets, want.targets);
+        EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-5 * want.loss_sum) << step;
+        EXPECT_NEAR(got.grad_norm, want.grad_norm, 1e-4 * want.grad_norm) << step;
     }
 }
 
