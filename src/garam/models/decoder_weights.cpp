@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <set>
 
 #include "garam/core/error.h"
@@ -65,6 +66,12 @@ class Decoder::Loader {
     }
 
   private:
+    struct Packing {
+        Projection* projection;
+        std::int64_t in;
+        std::vector<std::int64_t> outs;  // of its parts
+        bool bias;
+    };
     struct Slot {
         const StoredTensor* stored;
         Tensor* place;
@@ -87,14 +94,16 @@ class Decoder::Loader {
     void need_projection(Projection& projection, std::int64_t in, bool bias,
                          const std::vector<std::pair<std::string, std::int64_t>>& linears) {
         projection.parts.resize(linears.size());
+        std::vector<std::int64_t> outs;
         for (std::size_t p = 0; p < linears.size(); ++p) {
             const auto& [path, out] = linears[p];
             Linear& linear = projection.parts[p];
             need(path + ".weight", {out, in}, &linear.weight, &linear.weight_gradient);
             if (bias) need(path + ".bias", {out}, &linear.bias, &linear.bias_gradient);
             model_.linears_.emplace_back(path, &linear);
+            outs.push_back(out);
         }
-        projections_.push_back({&projection, in, bias});
+        projections_.push_back({&projection, in, std::move(outs), bias});
     }
 
     void need_norm(const std::string& path, RmsNorm& norm) {
@@ -199,8 +208,9 @@ class Decoder::Loader {
             projection.packed = next(packed_shape(p));
             if (p.bias) projection.bias = next({out_of(p)});
             std::int64_t row = 0;
-            for (Linear& linear : projection.parts) {
-                const std::int64_t end = row + stored_rows(linear);
+            for (std::size_t part = 0; part < p.outs.size(); ++part) {
+                Linear& linear = projection.parts[part];
+                const std::int64_t end = row + p.outs[part];
                 linear.weight = projection.packed.slice_rows(row, end).slice_columns(0, p.in);
                 if (p.bias) linear.bias = projection.bias.slice_elements(row, end);
                 row = end;
@@ -209,17 +219,8 @@ class Decoder::Loader {
         model_.buffers_.push_back(std::move(buffer));
     }
 
-    std::int64_t stored_rows(const Linear& linear) const {
-        for (const Slot& slot : slots_)
-            if (slot.place == &linear.weight) return slot.stored->shape[0];
-        throw Bug("a linear without a weight");
-    }
-    struct Packing;
-    std::int64_t out_of(const Packing& p) const {
-        std::int64_t out = 0;
-        for (const Linear& linear : p.projection->parts)
-            out += stored_rows(linear);
-        return out;
+    static std::int64_t out_of(const Packing& p) {
+        return std::accumulate(p.outs.begin(), p.outs.end(), std::int64_t{0});
     }
     Shape packed_shape(const Packing& p) const {
         return {out_of(p) + p.projection->tail, p.in + p.projection->tail};
@@ -468,12 +469,6 @@ class Decoder::Loader {
         Tensor* gradient;
         float factor = 1;  // of the place's values
     };
-    struct Packing {
-        Projection* projection;
-        std::int64_t in;
-        bool bias;
-    };
-
     Decoder& model_;
     const ModelFiles& files_;
     const Options& options_;

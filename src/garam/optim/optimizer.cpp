@@ -3,6 +3,7 @@
 #include "garam/core/error.h"
 #include "garam/ops/elementwise.h"
 #include "garam/ops/optimizer_step.h"
+#include "garam/runtime/transfer.h"
 
 namespace garam {
 namespace {
@@ -66,13 +67,9 @@ void Optimizer::allocate_states(Device& device) {
         offset += align_up(parameter->master.bytes());
     }
     if (all == 0) return;
-    // Zeroing is an op like others, but belongs to no step: its cost goes to a meter that nobody
-    // reads.
-    Arena no_step_memory(device, 0);
-    Meter unread;
-    Stream stream(device, no_step_memory, unread);
-    fill(stream, 0.0f, state_buffer_.tensor(DType::f32, {all / 4}));
-    stream.synchronize();
+    SetupStream setup(device);
+    clear(setup.stream, state_buffer_.tensor(DType::f32, {all / 4}));
+    setup.stream.synchronize();
 }
 
 void Optimizer::gather_runs() {

@@ -50,8 +50,7 @@ class Trainer {
     }
 
     // Takes everything from a checkpoint, or throws Error and leaves it as it was.
-    void resume(const fs::path& folder) {
-        const Checkpoint checkpoint = Checkpoint::open(folder);
+    void resume(const Checkpoint& checkpoint, const fs::path& folder) {
         const auto changed = differences(job_.identity, checkpoint.state().identity);
         if (!changed.empty()) {
             std::string list;
@@ -366,21 +365,22 @@ EndReport train(const JobConfig& config, const std::string& config_yaml,
                 const std::vector<TrainObserver*>& observers) {
     const auto job = prepare(config);
     const fs::path output_dir = config.train.output_dir;
-    const fs::path checkpoint = checkpoint_to_resume(config.train, job->notes);
+    const fs::path resumed = checkpoint_to_resume(config.train, job->notes);
     const RunFolder folder(output_dir);
-    if (checkpoint.empty())
+    if (resumed.empty())
         folder.check_free(
             config.train.overwrite_output_dir,
             {config.model, config.adapter, config.data.train, config.data.validation});
-    const std::int64_t merged =
-        checkpoint.empty() ? 0 : Checkpoint::open(checkpoint).state().merged_micro_batches;
+    std::optional<Checkpoint> checkpoint;
+    if (!resumed.empty()) checkpoint = Checkpoint::open(resumed);
+    const std::int64_t merged = checkpoint ? checkpoint->state().merged_micro_batches : 0;
     const MemoryPlan plan = job->plan(merged);
     Trainer trainer(*job, plan, observers);
     // Only now that all inputs are known to be good may what an earlier run left go.
-    if (checkpoint.empty()) {
+    if (!checkpoint) {
         folder.clear();
     } else {
-        trainer.resume(checkpoint);
+        trainer.resume(*checkpoint, resumed);
     }
     remove_checkpoint_leftovers(output_dir);
     write_file_atomically(output_dir / "config.yaml", config_yaml);
