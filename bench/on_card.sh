@@ -21,7 +21,7 @@ rm -rf "$WORK"
 mkdir -p "$WORK/data"
 tar -C "$WORK" -xJf "$CARD/programs.tar.xz" || exit 1
 [ ! -f "$CARD/data.tar.xz" ] || tar -C "$WORK/data" -xJf "$CARD/data.tar.xz"
-export GARAM_TEST_DATA=$WORK/data
+export GARAM_TEST_DATA=$WORK/data GARAM_TEST_SOURCE=$PWD
 
 # cuBLASLt comes with the toolkit or with PyTorch.
 find_cublas() {

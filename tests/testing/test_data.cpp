@@ -6,6 +6,8 @@
 namespace garam::testing {
 
 std::filesystem::path source_dir() {
+    if (const char* named = std::getenv("GARAM_TEST_SOURCE"); named != nullptr && *named != '\0')
+        return named;
     return GARAM_SOURCE_DIR;
 }
 

@@ -12,7 +12,7 @@ namespace garam::testing {
 
 // GARAM_TEST_DATA, else ../shared/data beside the checkout. May not exist.
 std::filesystem::path data_dir();
-// The checkout itself (examples, own small data).
+// GARAM_TEST_SOURCE, else the checkout that the tests were built from (examples, own small data).
 std::filesystem::path source_dir();
 // Names of the sub-folders of a folder, sorted; empty when it does not exist.
 std::vector<std::string> folders_in(const std::filesystem::path& folder);
