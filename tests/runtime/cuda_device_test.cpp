@@ -108,23 +108,6 @@ TEST_P(CudaDevice, EventsOrderQueuesAndTellTime) {
     device_->close_queue(other);
 }
 
-TEST_P(CudaDevice, MemoryThatIsNotThereIsAnErrorThatSaysWhatToDo) {
-    const std::int64_t wanted = 2 * device_->profile().memory_bytes;
-    try {
-        const Buffer buffer(*device_, wanted, Purpose::activations);
-        FAIL() << "reserved twice the card's memory";
-    } catch (const Error& error) {
-        const std::string text = error.what();
-        for (const std::string& part :
-             {std::string("card memory"), std::to_string(wanted >> 20) + " MiB wanted",
-              std::string(" free on "), std::string("train.")})
-            EXPECT_NE(text.find(part), std::string::npos) << text;
-    }
-    EXPECT_EQ(device_->memory().current, 0);
-    const Buffer small(*device_, 1 << 20, Purpose::activations);
-    EXPECT_EQ(device_->memory().current, 1 << 20);
-}
-
 TEST_P(CudaDevice, ACardThatIsNotHereIsRefused) {
     try {
         profile_of_device("cuda:99");

@@ -25,21 +25,6 @@ TEST(Device, LedgerSplitsThePeakByPurpose) {
     EXPECT_EQ(device->memory().peak_by[static_cast<int>(Purpose::optimizer)], 0);
 }
 
-// CASES 19: the pool, what was asked for, what was free, and what to change.
-TEST(Device, HostMemoryThatIsNotThereIsAnError) {
-    const auto device = make_cpu_device();
-    std::string message;
-    try {
-        device->allocate(std::int64_t{1} << 60, Purpose::scratch);
-    } catch (const Error& error) {
-        message = error.what();
-    }
-    for (const char* part :
-         {"host memory", "1099511627776 MiB", "MiB free of", "train.per_device_train_batch_size"})
-        EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
-    EXPECT_EQ(device->memory().current, 0);
-}
-
 TEST(DeviceDeathTest, DryMemoryMustNotBeTouched) {
     const auto device = make_dry_device(detect_cpu_profile());
     OwnedTensor tensor(*device, DType::f32, {1024}, Purpose::scratch);

@@ -37,6 +37,11 @@ inline std::string card_name(const DeviceProfile& card) {
            (card.shared_bytes == kSmallSharedBytes ? "_99k" : "");
 }
 
+// As a user names it: cpu, cuda:0.
+inline std::string device_key(const DeviceProfile& profile) {
+    return profile.is_cuda() ? "cuda:" + std::to_string(profile.ordinal) : "cpu";
+}
+
 }  // namespace garam::testing
 
 // For suites with a DeviceProfile as parameter: the processor as it is, and each card.
@@ -45,4 +50,12 @@ inline std::string card_name(const DeviceProfile& card) {
                              [](const auto&) { return std::string("cpu"); });              \
     INSTANTIATE_TEST_SUITE_P(                                                              \
         Cuda, suite, ::testing::ValuesIn(::garam::testing::card_profiles()),               \
+        [](const auto& test) { return ::garam::testing::card_name(test.param); })
+
+// The same with each card only as it is: for jobs, which name their device.
+#define GARAM_FOR_CPU_AND_WHOLE_CARDS(suite)                                               \
+    INSTANTIATE_TEST_SUITE_P(Cpu, suite, ::testing::Values(::garam::detect_cpu_profile()), \
+                             [](const auto&) { return std::string("cpu"); });              \
+    INSTANTIATE_TEST_SUITE_P(                                                              \
+        Cuda, suite, ::testing::ValuesIn(::garam::testing::cards()),                       \
         [](const auto& test) { return ::garam::testing::card_name(test.param); })

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "garam/core/error.h"
+#include "garam/runtime/host_memory.h"
 
 namespace garam {
 
@@ -113,9 +114,7 @@ std::unique_ptr<DeviceEvent> Device::make_event() {
 void* Device::take_pinned(std::int64_t bytes) {
     void* pointer = mmap(nullptr, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)),
                          PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pointer == MAP_FAILED)
-        throw Error("host memory: " + std::to_string(bytes >> 20) + " MiB could not be reserved (" +
-                    std::strerror(errno) + ")");
+    if (pointer == MAP_FAILED) throw host_memory_error("host memory", bytes, std::strerror(errno));
     return pointer;
 }
 

@@ -19,7 +19,7 @@ struct Rows {
     std::int64_t pitch = 0;
 };
 
-// Throws Bug naming the kernel when a launch was refused.
+// Throws Bug naming the kernel when a launch was refused, Error when the card is lost.
 void check_launch(const char* kernel);
 
 }  // namespace garam::cuda

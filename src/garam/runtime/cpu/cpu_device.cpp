@@ -7,9 +7,9 @@
 #include <fstream>
 #include <thread>
 
-#include "garam/core/error.h"
 #include "garam/core/parallel.h"
 #include "garam/runtime/device.h"
+#include "garam/runtime/host_memory.h"
 
 namespace garam {
 namespace {
@@ -34,17 +34,8 @@ class CpuDevice final : public Device {
     void* take(std::int64_t bytes) override {
         void* pointer = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (pointer == MAP_FAILED) {
-            struct sysinfo info {};
-            sysinfo(&info);
-            const std::uint64_t mib = 1u << 20;
-            throw Error("host memory: " + std::to_string(bytes / (1 << 20)) +
-                        " MiB could not be reserved (" + std::strerror(errno) + "; " +
-                        std::to_string(info.freeram * info.mem_unit / mib) + " MiB free of " +
-                        std::to_string(info.totalram * info.mem_unit / mib) +
-                        "): lower train.per_device_train_batch_size or train.max_length, or set "
-                        "train.gradient_checkpointing=true");
-        }
+        if (pointer == MAP_FAILED)
+            throw host_memory_error("host memory", bytes, std::strerror(errno));
         return pointer;
     }
     void give_back(void* pointer, std::int64_t bytes) noexcept override {

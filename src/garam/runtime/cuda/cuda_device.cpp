@@ -1,9 +1,10 @@
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
-#include <sys/sysinfo.h>
 
+#include "garam/core/card_error.h"
 #include "garam/core/error.h"
 #include "garam/runtime/device.h"
+#include "garam/runtime/host_memory.h"
 
 namespace garam {
 namespace {
@@ -14,26 +15,32 @@ std::string mib(std::size_t bytes) {
     return std::to_string(bytes >> 20) + " MiB";
 }
 
-// An error that the user can mend, of whatever a CUDA call says.
-[[noreturn]] void fail(cudaError_t status, const std::string& doing) {
-    const std::string said =
-        std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
-    switch (status) {
-        case cudaErrorDevicesUnavailable:
-        case cudaErrorECCUncorrectable:
-        case cudaErrorHardwareStackError:
-        case cudaErrorMpsConnectionFailed:
-        case cudaErrorNvlinkUncorrectable:
-        case cudaErrorUnknown:
-            throw Error("the card was lost while " + doing + " (" + said +
-                        "): the last checkpoint is whole; start again with "
-                        "train.resume_from_checkpoint=true once nvidia-smi shows the card");
-        case cudaErrorMemoryAllocation:
-            throw Error("card memory: " + doing + " failed (" + said +
-                        "): another program may hold memory of this card; see nvidia-smi");
-        default:
-            throw Bug(doing + ": " + said);
-    }
+static_assert(static_cast<int>(cudaErrorMemoryAllocation) == card_status::kOutOfMemory);
+static_assert(static_cast<int>(cudaErrorPriorLaunchFailure) == card_status::kPriorLaunchFailure);
+static_assert(static_cast<int>(cudaErrorDevicesUnavailable) == card_status::kDevicesUnavailable);
+static_assert(static_cast<int>(cudaErrorECCUncorrectable) == card_status::kEccUncorrectable);
+static_assert(static_cast<int>(cudaErrorNvlinkUncorrectable) == card_status::kNvlinkUncorrectable);
+static_assert(static_cast<int>(cudaErrorContained) == card_status::kContained);
+static_assert(static_cast<int>(cudaErrorIllegalAddress) == card_status::kIllegalAddress);
+static_assert(static_cast<int>(cudaErrorLaunchTimeout) == card_status::kLaunchTimeout);
+static_assert(static_cast<int>(cudaErrorContextIsDestroyed) == card_status::kContextIsDestroyed);
+static_assert(static_cast<int>(cudaErrorAssert) == card_status::kAssert);
+static_assert(static_cast<int>(cudaErrorHardwareStackError) == card_status::kHardwareStackError);
+static_assert(static_cast<int>(cudaErrorIllegalInstruction) == card_status::kIllegalInstruction);
+static_assert(static_cast<int>(cudaErrorMisalignedAddress) == card_status::kMisalignedAddress);
+static_assert(static_cast<int>(cudaErrorInvalidAddressSpace) == card_status::kInvalidAddressSpace);
+static_assert(static_cast<int>(cudaErrorInvalidPc) == card_status::kInvalidPc);
+static_assert(static_cast<int>(cudaErrorLaunchFailure) == card_status::kLaunchFailure);
+static_assert(static_cast<int>(cudaErrorMpsConnectionFailed) == card_status::kMpsConnectionFailed);
+static_assert(static_cast<int>(cudaErrorMpsRpcFailure) == card_status::kMpsRpcFailure);
+static_assert(static_cast<int>(cudaErrorMpsClientTerminated) == card_status::kMpsClientTerminated);
+static_assert(static_cast<int>(cudaErrorUnknown) == card_status::kUnknown);
+
+[[noreturn]] void fail(cudaError_t status, const char* doing) {
+    int ordinal = 0;  // of the card that this thread uses
+    if (cudaGetDevice(&ordinal) != cudaSuccess) ordinal = 0;
+    throw_card_error(static_cast<int>(status), "cuda:" + std::to_string(ordinal), doing,
+                     std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status));
 }
 
 void check(cudaError_t status, const char* doing) {
@@ -153,14 +160,9 @@ class CudaDevice final : public Device {
         const cudaError_t status =
             cudaHostAlloc(&pointer, static_cast<std::size_t>(bytes), cudaHostAllocDefault);
         if (status == cudaSuccess) return pointer;
-        cudaGetLastError();
-        struct sysinfo host {};
-        sysinfo(&host);
-        throw Error("pinned host memory: " + mib(static_cast<std::size_t>(bytes)) +
-                    " could not be reserved (" + cudaGetErrorString(status) + "; " +
-                    mib(host.freeram * host.mem_unit) + " of " +
-                    mib(host.totalram * host.mem_unit) +
-                    " free): end other programs, or lower train.per_device_train_batch_size");
+        cudaGetLastError();  // an allocation that failed leaves nothing behind
+        if (is_lost_card(static_cast<int>(status))) fail(status, "reserving pinned host memory");
+        throw host_memory_error("pinned host memory", bytes, cudaGetErrorString(status));
     }
     void give_back_pinned(void* pointer, std::int64_t /*bytes*/) noexcept override {
         cudaFreeHost(pointer);
