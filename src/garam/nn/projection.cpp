@@ -98,7 +98,11 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
             lora_down(stream, projection.lora, mask, features(x, in), tail_of(projection, x));
     }
     matmul(stream, x, projection.packed.slice_rows(0, out), y,
-           {.transpose_b = true, .b_is_settled = true, .addend = addend, .bias = projection.bias});
+           {.transpose_b = true,
+            .b_is_settled = true,
+            .tail = projection.tail,
+            .addend = addend,
+            .bias = projection.bias});
 }
 
 void projection_refill(Stream& stream, const Projection& projection, const PassContext& pass,
@@ -150,7 +154,7 @@ void projection_backward(Stream& stream, const Projection& projection, const Pas
         matmul(stream, gradient, weight, dx);
         lora_input_backward(stream, projection.lora, mask, dh, dx);
     } else {
-        matmul(stream, dy, projection.packed.slice_columns(0, in), dx);
+        matmul(stream, dy, projection.packed.slice_columns(0, in), dx, {.tail = projection.tail});
     }
 }
 

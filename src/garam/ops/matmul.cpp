@@ -161,11 +161,32 @@ void multiply_on_cpu(Stream& stream, const Product& p, const MatmulOptions& opti
     });
 }
 
+void multiply_as_tuned(Stream& stream, cuda::MatmulArguments& x, std::int64_t tail) {
+    const ProductTable* const table = stream.device().profile().products.get();
+    Meter& meter = stream.meter();
+    const TunedProduct* tuned = nullptr;
+    if ((table != nullptr || meter.counts_products()) && x.k > 0) {
+        ProductShape shape = cuda::product_shape(x);
+        shape.tail = tail;
+        if (meter.counts_products()) meter.record_product(shape);
+        if (table != nullptr) tuned = table->find(shape);
+    }
+    if (stream.is_dry()) return;
+    if (tuned != nullptr && tuned->two_products) {
+        auto [main, last] = cuda::split_at_tail(x, tail);
+        multiply_as_tuned(stream, main, 0);
+        multiply_as_tuned(stream, last, 0);
+        return;
+    }
+    if (tuned != nullptr && tuned->algorithm) x.algorithm = &*tuned->algorithm;
+    cuda::matmul_kernels().multiply(stream.queue(), x);
+}
+
 void multiply_on_cuda(Stream& stream, const Product& p, const MatmulOptions& options) {
     const ScratchScope scope(stream.arena());
     cuda::MatmulArguments x;
     if (p.k > 0) x.workspace = stream.arena().scratch(DType::u8, {cuda::kMatmulWorkspace}).raw();
-    if (stream.is_dry()) return;
+    if (stream.is_dry() && !stream.meter().counts_products()) return;
     x.m = p.m;
     x.n = p.n;
     x.k = p.k;
@@ -183,7 +204,7 @@ void multiply_on_cuda(Stream& stream, const Product& p, const MatmulOptions& opt
     x.b_is_settled = options.b_is_settled;
     x.alpha = options.alpha;
     x.ordinal = stream.device().profile().ordinal;
-    cuda::matmul_kernels().multiply(stream.queue(), x);
+    multiply_as_tuned(stream, x, options.tail);
 }
 
 }  // namespace
@@ -203,6 +224,7 @@ void matmul(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& c,
     GARAM_CHECK(a.dtype() == DType::bf16 || c.dtype() == DType::f32,
                 "matmul: f32 operands give an f32 product");
 
+    GARAM_CHECK(options.tail == 0 || (options.tail > 0 && options.tail < k), "matmul: its tail");
     GARAM_CHECK(!options.addend || !options.accumulate, "matmul: an addend and accumulate");
     if (options.addend) {
         check_matrix(stream, kName, options.addend, m, n, c.dtype());

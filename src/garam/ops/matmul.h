@@ -31,6 +31,9 @@ struct MatmulOptions {
     // b was written long before (a weight): with few rows a card then begins to read it while the work
     // ahead still runs.
     bool b_is_settled = false;
+    // The last so many terms of the sums are an adapter's: a card adds them by a second product, rounding
+    // c in between, where its table of tuned products says that this is faster.
+    std::int64_t tail = 0;
     Tensor addend = {};
     Tensor bias = {};
 };

@@ -19,6 +19,8 @@ struct CUstream_st;  // at global scope, where CUDA has it
 
 namespace garam {
 
+struct ProductTable;
+
 // What a byte of device memory is for. Every allocation names one; plans and summaries add up by it.
 enum class Purpose : std::uint8_t {
     weights,      // base weights and tables in device memory (mapped files are not allocated)
@@ -55,6 +57,8 @@ struct DeviceProfile {
     int multiprocessors = 0;
     std::int64_t shared_bytes = 0;  // shared memory that one block may have
     bool tf32 = false;              // fp32 matrix products in tf32 (train.tf32)
+    // How products are multiplied; none: as the library's heuristic has it (train.tuned_products).
+    std::shared_ptr<const ProductTable> products;
     bool is_cuda() const { return kind == DeviceKind::cuda; }
 };
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "garam/core/product_table.h"
 #include "garam/runtime/device.h"
 
 namespace garam {
@@ -47,6 +48,13 @@ class Meter {
     void time_device(bool on) { times_device_ = on; }
     bool names_ranges() const { return names_ranges_; }
     void name_ranges(bool on) { names_ranges_ = on; }
+
+    // Which products a card is asked for, and how often: what `garam tune` measures.
+    using Products = std::map<ProductShape, std::int64_t>;
+    bool counts_products() const { return counts_products_; }
+    void count_products(bool on) { counts_products_ = on; }
+    void record_product(const ProductShape& shape) { ++products_[shape]; }
+    const Products& products() const { return products_; }
 
     // Of ops that call others only the outermost is recorded: enter() says whether this is it.
     bool enter() { return depth_++ == 0; }
@@ -100,9 +108,11 @@ class Meter {
     int depth_ = 0;
     bool times_device_ = false;
     bool names_ranges_ = false;
+    bool counts_products_ = false;
     std::vector<Pending> pending_;
     std::string phase_;
     Table table_;
+    Products products_;
 };
 
 // Names the phase of the ops within a scope ("forward", "backward", "head", "optimizer").
