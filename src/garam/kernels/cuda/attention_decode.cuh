@@ -3,10 +3,15 @@
 // one tile, so that the cache is read once. Each warp takes a part of the keys; the parts of a block
 // and then the chunks of a segment are joined in their order.
 //
+// A step (attention_step.h) does all of it, and what is ahead of it, in one kernel. Its blocks bring the
+// keys and values that are in the cache while the work ahead makes q, k and v, turn these as they take
+// them in, and the last block of a head joins the head's chunks.
+//
 // Floor: keys and values read once.
 #pragma once
 
 #include "garam/kernels/cuda/attention_forward.cuh"
+#include "garam/kernels/cuda/attention_step.h"
 #include "garam/kernels/cuda/early_launch.cuh"
 
 namespace garam::cuda {
@@ -29,10 +34,97 @@ struct ChunkTiles {
     static_assert(kAttentionChunk % kKeys == 0);
 };
 
-template <int kHeadDim, bool kVector>
+// 8 entries of a head from `column` on, turned by the angles of `position` as rotary.cu turns them. A position
+// beyond the tables gives NaN.
+__device__ __forceinline__ uint4 turned_8(const Bf16* head, int column, const AttentionStep& step,
+                                          int position) {
+    const int half = static_cast<int>(step.half);
+    const uint4 own = *reinterpret_cast<const uint4*>(head + column);
+    if (column >= 2 * half) return own;
+    const bool first = column < half;
+    const int entry = first ? column : column - half;
+    const uint4 other = *reinterpret_cast<const uint4*>(head + (first ? column + half : entry));
+    float c[8], s[8];
+    if (position < step.table_rows) {
+        const float* const cos =
+            static_cast<const float*>(step.cos.data) + position * step.cos.pitch + entry;
+        const float* const sin =
+            static_cast<const float*>(step.sin.data) + position * step.sin.pitch + entry;
+#pragma unroll
+        for (int i = 0; i < 8; i += 4) {
+            *reinterpret_cast<float4*>(c + i) = *reinterpret_cast<const float4*>(cos + i);
+            *reinterpret_cast<float4*>(s + i) = *reinterpret_cast<const float4*>(sin + i);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+            c[i] = s[i] = NAN;
+    }
+    const Bf16* const x = reinterpret_cast<const Bf16*>(&own);
+    const Bf16* const y = reinterpret_cast<const Bf16*>(&other);
+    float turned[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+        turned[i] = first ? to_float(x[i]) * c[i] - to_float(y[i]) * s[i]
+                          : to_float(x[i]) * c[i] + to_float(y[i]) * s[i];
+    return {pack(turned[0], turned[1]), pack(turned[2], turned[3]), pack(turned[4], turned[5]),
+            pack(turned[6], turned[7])};
+}
+
+// The chunks [begin, end) of the heads of a block, joined in their order; a warp takes a head.
+template <int kHeadDim, int kWarps, typename PartialRow>
+__device__ __forceinline__ void join_chunks(const AttentionWork& work,
+                                            const AttentionSplits& splits, int begin, int end,
+                                            int first_head, int heads,
+                                            const PartialRow& partial_row) {
+    constexpr int kColumns = (kHeadDim + kWarp - 1) / kWarp;  // of a lane
+    constexpr int kAtOnce = kHeadDim <= 128 ? 8 : 4;
+    const int d = static_cast<int>(work.head_dim);
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    for (int r = static_cast<int>(threadIdx.x) / kWarp; r < heads; r += kWarps) {
+        float maximum = -INFINITY;
+        for (int c = begin + lane; c < end; c += kWarp)
+            maximum = fmaxf(maximum, __ldcg(splits.lse + partial_row(c, r)));
+        maximum = warp_max(maximum);
+        float sums[kColumns] = {};
+        float total = 0;
+#pragma unroll 1
+        for (int base = begin; base < end; base += kAtOnce) {
+            float lse[kAtOnce], parts[kAtOnce][kColumns];
+#pragma unroll
+            for (int u = 0; u < kAtOnce; ++u) {
+                const bool inside = base + u < end;
+                const std::int64_t from = partial_row(inside ? base + u : base, r);
+                lse[u] = inside ? __ldcg(splits.lse + from) : -INFINITY;
+#pragma unroll
+                for (int j = 0; j < kColumns; ++j)
+                    parts[u][j] = lane + j * kWarp < d
+                                      ? __ldcg(splits.sums + from * d + lane + j * kWarp)
+                                      : 0.0f;
+            }
+#pragma unroll
+            for (int u = 0; u < kAtOnce; ++u) {
+                const float weight = exp2f(lse[u] - maximum);
+                total += weight;
+#pragma unroll
+                for (int j = 0; j < kColumns; ++j)
+                    sums[j] = fmaf(weight, parts[u][j], sums[j]);
+            }
+        }
+        Bf16* const out =
+            static_cast<Bf16*>(work.out.data) + static_cast<std::int64_t>(first_head + r) * d;
+#pragma unroll
+        for (int j = 0; j < kColumns; ++j)
+            if (lane + j * kWarp < d) out[lane + j * kWarp] = from_float<Bf16>(sums[j] / total);
+    }
+}
+
+template <int kHeadDim, bool kVector, bool kStep>
 __global__ void __launch_bounds__(ChunkTiles<kHeadDim>::kThreads)
     attention_chunk_kernel(const __grid_constant__ AttentionWork work,
-                           const __grid_constant__ AttentionSplits splits) {
+                           const __grid_constant__ AttentionSplits splits,
+                           const __grid_constant__ AttentionStep step) {
+    static_assert(kVector || !kStep);
     using Tiles = ChunkTiles<kHeadDim>;
     using Layout = TileLayout<kHeadDim>;
     constexpr int kRows = Tiles::kRows;
@@ -40,18 +132,20 @@ __global__ void __launch_bounds__(ChunkTiles<kHeadDim>::kThreads)
     constexpr int kChunk = static_cast<int>(kAttentionChunk);
     extern __shared__ __align__(128) unsigned char shared_memory[];
     let_next_begin();
-    wait_for_previous();
+    if constexpr (!kStep) wait_for_previous();
 
     TilePlace place;
-    if (!find_tile(work.cu_k, static_cast<int>(work.segments), 1, kChunk,
-                   static_cast<int>(blockIdx.y), place))
+    if constexpr (kStep)
+        place = {0, static_cast<int>(blockIdx.y), 0};
+    else if (!find_tile(work.cu_k, static_cast<int>(work.segments), 1, kChunk,
+                        static_cast<int>(blockIdx.y), place))
         return;
     const int kv_head = static_cast<int>(blockIdx.x);
     const int group = static_cast<int>(work.heads / work.kv_heads);
     const int head_dim = static_cast<int>(work.head_dim);
-    const int q_row = work.cu_q[place.segment];
-    const int k_row = work.cu_k[place.segment];
-    const int lq = work.cu_q[place.segment + 1] - q_row;
+    const int q_row = kStep ? 0 : work.cu_q[place.segment];
+    const int k_row = kStep ? 0 : work.cu_k[place.segment];
+    const int lq = kStep ? 1 : work.cu_q[place.segment + 1] - q_row;
     const int lk = work.cu_k[place.segment + 1] - k_row;
     const int first = static_cast<int>(blockIdx.z) * kRows;
     const int rows = min(kRows, lq * group - first);
@@ -64,14 +158,16 @@ __global__ void __launch_bounds__(ChunkTiles<kHeadDim>::kThreads)
     const int lane = thread % kWarp;
     const int warp = thread / kWarp;
     // Row r of the tile is head (first + r) % group of query (first + r) / group.
-    const auto partial_row = [&](int r) {
+    const auto partial_row = [&](int chunk, int r) {
         const std::int64_t query = (first + r) / group;
-        return (blockIdx.y * splits.queries + query) * work.heads + kv_head * group +
+        return (chunk * splits.queries + query) * work.heads + kv_head * group +
                (first + r) % group;
     };
+    const int own_chunk = static_cast<int>(blockIdx.y);
+    if (kStep && chunk_key >= lk) return;
     if (lk - lq + first / group - (key_end - 1) >=
         window) {  // the first query's window, and all after
-        if (thread < rows) splits.lse[partial_row(thread)] = -INFINITY;
+        if (!kStep && thread < rows) splits.lse[partial_row(own_chunk, thread)] = -INFINITY;
         return;
     }
 
@@ -82,6 +178,43 @@ __global__ void __launch_bounds__(ChunkTiles<kHeadDim>::kThreads)
     float* const maxima_of_warps =
         reinterpret_cast<float*>(shared_memory + Tiles::kRowBytes + 2 * Tiles::kKeyBytes);
     float* const totals_of_warps = maxima_of_warps + Tiles::kWarps * kRows;
+
+    const int filled = kStep ? lk - 1 : lk;  // keys that the cache has
+    const auto load_keys_and_values = [&](int key) {
+        load_tile<kHeadDim, Tiles::kKeys, Tiles::kThreads, kVector>(
+            keys, head_rows(work.k, static_cast<std::int64_t>(k_row) + key, kv_head, head_dim),
+            filled - key, head_dim);
+        copy_async_commit();
+        load_tile<kHeadDim, Tiles::kKeys, Tiles::kThreads, kVector>(
+            values, head_rows(work.v, static_cast<std::int64_t>(k_row) + key, kv_head, head_dim),
+            filled - key, head_dim);
+        copy_async_commit();
+    };
+    // The new token's key in the first threads of a step, its value in those behind.
+    constexpr int kPieces = Layout::kChunks;
+    static_assert(2 * kPieces <= Tiles::kThreads);
+    const int new_column = thread % kPieces * 8;
+    const bool has_new = kStep && key_end == lk && thread < 2 * kPieces && new_column < head_dim;
+    uint4 new_8{0, 0, 0, 0};
+    if constexpr (kStep) {
+        load_keys_and_values(chunk_key);
+        wait_for_previous();
+        if (has_new) {
+            const std::int64_t column = static_cast<std::int64_t>(kv_head) * head_dim;
+            if (thread < kPieces) {
+                new_8 =
+                    turned_8(static_cast<const Bf16*>(step.key) + column, new_column, step, lk - 1);
+            } else {
+                new_8 = *reinterpret_cast<const uint4*>(static_cast<const Bf16*>(step.value) +
+                                                        column + new_column);
+            }
+            if (blockIdx.z == 0) {
+                const Rows& cache = thread < kPieces ? work.k : work.v;
+                *reinterpret_cast<uint4*>(head_rows(cache, lk - 1, kv_head, head_dim).data +
+                                          new_column) = new_8;
+            }
+        }
+    }
 
     for (int i = thread; i < kRows * Layout::kChunks; i += Tiles::kThreads) {
         const int r = i / Layout::kChunks;
@@ -94,7 +227,10 @@ __global__ void __launch_bounds__(ChunkTiles<kHeadDim>::kThreads)
                                         : static_cast<const Bf16*>(work.q.data);
         const std::uint32_t to =
             queries + static_cast<std::uint32_t>(Layout::offset(r, column / 8));
-        if constexpr (kVector)
+        if constexpr (kStep)
+            store_shared_16(
+                to, inside ? turned_8(from - column, column, step, lk - 1) : uint4{0, 0, 0, 0});
+        else if constexpr (kVector)
             copy_async_16(to, from, inside);
         else
             store_shared_16(to, inside ? load_8(from, head_dim - column) : uint4{0, 0, 0, 0});
@@ -108,17 +244,21 @@ __global__ void __launch_bounds__(ChunkTiles<kHeadDim>::kThreads)
         positions[half] = lk - lq + (first + lane / 4 + half * 8) / group;
     for (int key = chunk_key; key < key_end; key += Tiles::kKeys) {
         if (key > chunk_key) __syncthreads();  // all have read the keys and values before
-        load_tile<kHeadDim, Tiles::kKeys, Tiles::kThreads, kVector>(
-            keys, head_rows(work.k, static_cast<std::int64_t>(k_row) + key, kv_head, head_dim),
-            lk - key, head_dim);
-        copy_async_commit();
-        load_tile<kHeadDim, Tiles::kKeys, Tiles::kThreads, kVector>(
-            values, head_rows(work.v, static_cast<std::int64_t>(k_row) + key, kv_head, head_dim),
-            lk - key, head_dim);
-        copy_async_commit();
+        if (!kStep || key > chunk_key) load_keys_and_values(key);
 
-        copy_async_wait<1>();
+        copy_async_wait<kStep ? 0 : 1>();
         __syncthreads();
+        if constexpr (kStep) {
+            const int new_row = lk - 1 - key;
+            if (new_row < Tiles::kKeys && key_end == lk) {  // the same in all threads
+                if (has_new)
+                    store_shared_16(
+                        (thread < kPieces ? keys : values) +
+                            static_cast<std::uint32_t>(Layout::offset(new_row, new_column / 8)),
+                        new_8);
+                __syncthreads();
+            }
+        }
         const std::uint32_t warp_offset =
             static_cast<std::uint32_t>(warp * kWarpKeys * Tiles::kPitch);
         float scores[1][kWarpKeys / 8][4] = {};
@@ -137,8 +277,10 @@ __global__ void __launch_bounds__(ChunkTiles<kHeadDim>::kThreads)
         soften<kWarpKeys, kHeadDim>(scores[0], maxima, totals, sums[0], scale.factor);
         std::uint32_t probabilities[1][kWarpKeys / 16][4];
         to_fragments<kWarpKeys>(scores[0], probabilities[0]);
-        copy_async_wait<0>();
-        __syncthreads();
+        if constexpr (!kStep) {
+            copy_async_wait<0>();
+            __syncthreads();
+        }
         multiply_columns<kHeadDim, kWarpKeys, kHeadDim, 1>(sums, probabilities,
                                                            values + warp_offset, 0);
     }
@@ -176,6 +318,10 @@ __global__ void __launch_bounds__(ChunkTiles<kHeadDim>::kThreads)
                     sums[0][n][2 * half + i] * factor;
     }
     __syncthreads();
+    // Chunks that a step's window leaves out come before the others; one alone has nothing to join.
+    const int chunks_begin = kStep ? max(0, lk - window) / kChunk : 0;
+    const int chunks_end = (lk + kChunk - 1) / kChunk;
+    const bool alone = kStep && chunks_end - chunks_begin == 1;
     for (int r = warp; r < rows; r += Tiles::kWarps) {
         const float maximum = maximum_of(r);
         float total = 0;
@@ -183,17 +329,38 @@ __global__ void __launch_bounds__(ChunkTiles<kHeadDim>::kThreads)
         for (int w = 0; w < Tiles::kWarps; ++w)
             total +=
                 totals_of_warps[w * kRows + r] * factor_of(maxima_of_warps[w * kRows + r], maximum);
-        const std::int64_t to = partial_row(r);
+        const std::int64_t to = partial_row(own_chunk, r);
         const float inverse = total > 0 ? 1.0f / total : 0.0f;
         for (int i = lane; i < head_dim; i += kWarp) {
             float sum = 0;
 #pragma unroll
             for (int w = 0; w < Tiles::kWarps; ++w)
                 sum += sums_of_warps[(w * kRows + r) * kHeadDim + i];
-            splits.sums[to * head_dim + i] = sum * inverse;
+            if (alone)
+                head_rows(work.out, 0, kv_head * group + first + r, head_dim).data[i] =
+                    from_float<Bf16>(sum * inverse);
+            else
+                splits.sums[to * head_dim + i] = sum * inverse;
         }
-        if (lane == 0)
+        if (lane == 0 && !alone)
             splits.lse[to] = total > 0 ? maximum * scale.factor + log2f(total) : -INFINITY;
+    }
+    if constexpr (kStep) {
+        if (alone) return;
+        __shared__ bool is_last;
+        __threadfence();  // the chunk is written before its block counts as arrived
+        __syncthreads();
+        if (thread == 0) {
+            std::int32_t* const arrivals = step.arrivals + kv_head * static_cast<int>(gridDim.z) +
+                                           static_cast<int>(blockIdx.z);
+            is_last = atomicAdd(arrivals, 1) == chunks_end - chunks_begin - 1;
+            if (is_last) *arrivals = 0;
+            __threadfence();
+        }
+        __syncthreads();
+        if (is_last)
+            join_chunks<kHeadDim, Tiles::kWarps>(work, splits, chunks_begin, chunks_end,
+                                                 kv_head * group + first, rows, partial_row);
     }
 }
 
@@ -201,13 +368,27 @@ template <int kHeadDim, bool kVector>
 void launch_attention_chunks(StreamHandle stream, const AttentionWork& work,
                              const AttentionSplits& splits) {
     using Tiles = ChunkTiles<kHeadDim>;
-    allow_shared(attention_chunk_kernel<kHeadDim, kVector>, Tiles::kBytes);
+    const auto kernel = attention_chunk_kernel<kHeadDim, kVector, false>;
+    allow_shared(kernel, Tiles::kBytes);
     const std::int64_t rows = splits.queries * (work.heads / work.kv_heads);
     const dim3 grid(static_cast<unsigned>(work.kv_heads), static_cast<unsigned>(splits.chunks),
                     static_cast<unsigned>((rows + Tiles::kRows - 1) / Tiles::kRows));
-    launch_early(attention_chunk_kernel<kHeadDim, kVector>, grid, Tiles::kThreads, Tiles::kBytes,
-                 stream, work, splits);
+    launch_early(kernel, grid, Tiles::kThreads, Tiles::kBytes, stream, work, splits,
+                 AttentionStep{});
     check_launch("attention_forward (chunks)");
+}
+
+template <int kHeadDim>
+void launch_attention_step(StreamHandle stream, const AttentionWork& work,
+                           const AttentionSplits& splits, const AttentionStep& step) {
+    using Tiles = ChunkTiles<kHeadDim>;
+    const auto kernel = attention_chunk_kernel<kHeadDim, true, true>;
+    allow_shared(kernel, Tiles::kBytes);
+    const std::int64_t group = work.heads / work.kv_heads;
+    const dim3 grid(static_cast<unsigned>(work.kv_heads), static_cast<unsigned>(splits.chunks),
+                    static_cast<unsigned>((group + Tiles::kRows - 1) / Tiles::kRows));
+    launch_early(kernel, grid, Tiles::kThreads, Tiles::kBytes, stream, work, splits, step);
+    check_launch("cached_attention");
 }
 
 }  // namespace garam::cuda

@@ -1,4 +1,5 @@
-// One to four rows against transposed rows of bf16, as decoding multiplies: c [m, n] of a [m, k], b [n, k].
+// Two to four rows against transposed rows of bf16: c [m, n] of a [m, k], b [n, k]; one row where it is too
+// long for row_matmul.h, which has the others.
 // A warp sums two rows of b; where these are few, 2, 4 or 8 warps of a block share the columns and add up
 // in the warps' order. How k is cut depends on n and k, not on m.
 //
@@ -8,6 +9,7 @@
 
 #include "garam/kernels/cuda/early_launch.cuh"
 #include "garam/kernels/cuda/matmul.h"
+#include "garam/kernels/cuda/row_matmul.h"
 
 namespace garam::cuda {
 namespace {
@@ -144,6 +146,23 @@ bool in_vectors(const Rows& rows) {
     return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.pitch % kElements == 0;
 }
 
+bool one_row(StreamHandle stream, const MatmulArguments& x) {
+    if (!row_matmul_takes(RowInput::given, 0, x.k)) return false;
+    RowMatmul work;
+    work.n = x.n;
+    work.k = x.k;
+    work.tail = x.a.data;
+    work.b = x.b;
+    work.addend = x.addend.data;
+    work.bias = x.bias;
+    work.c = x.c.data;
+    work.c_is_bf16 = x.c_is_bf16;
+    work.b_is_settled = x.b_is_settled;
+    work.alpha = x.alpha;
+    row_matmul_kernels().multiply(stream, work);
+    return true;
+}
+
 }  // namespace
 
 bool gemv(StreamHandle stream, const MatmulArguments& x) {
@@ -152,6 +171,7 @@ bool gemv(StreamHandle stream, const MatmulArguments& x) {
     Rows a = x.a;
     if (x.m == 1) a.pitch = 0;
     if (!in_vectors(a)) return false;
+    if (x.m == 1 && one_row(stream, x)) return true;
 
     // About 24 warps for each multiprocessor of a large card, and two vectors for each lane.
     constexpr std::int64_t kEnoughWarps = 132 * 24;

@@ -1,17 +1,9 @@
 #include "garam/kernels/cuda/map_rows.cuh"
+#include "garam/kernels/cuda/silu.cuh"
 #include "garam/kernels/cuda/silu_mul.h"
 
 namespace garam::cuda {
 namespace {
-
-// Exact to fp32 where the result keeps that; to some 1e-6 where it is rounded to bf16.
-template <typename T>
-__device__ __forceinline__ float sigmoid(float x) {
-    if constexpr (sizeof(T) == sizeof(float))
-        return 1.0f / (1.0f + expf(-x));
-    else
-        return __fdividef(1.0f, 1.0f + __expf(-x));
-}
 
 template <typename T, int N>
 struct Forward {
@@ -39,8 +31,7 @@ struct Forward {
             Vector<T, M> y;
 #pragma unroll
             for (int k = 0; k < M; ++k) {
-                const float x = to_float(value.gate.at[k]);
-                y.at[k] = from_float<T>(x * sigmoid<T>(x) * to_float(value.up.at[k]));
+                y.at[k] = silu_mul<T>(to_float(value.gate.at[k]), to_float(value.up.at[k]));
             }
             store_vector(out + i, y);
         }

@@ -1,0 +1,293 @@
+// The rows of b are divided among as many blocks as there are multiprocessors, the steps (32 vectors of 16
+// bytes) of a block's rows among its warps, as evenly as whole steps allow. A thread keeps kRowStages
+// copies of its own under way from the first instruction to its last step, 64 KB a multiprocessor, and
+// from one row to the next; and since two blocks fit a multiprocessor, those of the product behind begin
+// theirs while this one ends (early_launch.cuh).
+//
+// A row's sum may be cut between warps: the warp that has its beginning writes its part to the row's
+// place, each other one to a place of its own. They are added in the order of the warps.
+#include <algorithm>
+
+#include "garam/kernels/cuda/early_launch.cuh"
+#include "garam/kernels/cuda/row_matmul.h"
+#include "garam/kernels/cuda/silu.cuh"
+#include "garam/kernels/cuda/tensor_core.cuh"
+
+namespace garam::cuda {
+namespace {
+
+constexpr int kThreads = static_cast<int>(kRowThreads);
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kStages = static_cast<int>(kRowStages);
+constexpr int kElements = kVector<Bf16>;
+static_assert(kRowStep == kWarp * kElements);
+static_assert((kStages & (kStages - 1)) == 0);
+
+// The sum of products of two pairs, after `sum`.
+__device__ __forceinline__ float add_products(std::uint32_t x, std::uint32_t y, float sum) {
+    sum = fmaf(__uint_as_float(x << 16), __uint_as_float(y << 16), sum);
+    return fmaf(__uint_as_float(x & 0xffff0000u), __uint_as_float(y & 0xffff0000u), sum);
+}
+__device__ __forceinline__ float add_products(const uint4& x, const uint4& y, float sum) {
+    sum = add_products(x.x, y.x, sum);
+    sum = add_products(x.y, y.y, sum);
+    sum = add_products(x.z, y.z, sum);
+    return add_products(x.w, y.w, sum);
+}
+
+using Pack = Vector<Bf16, kElements>;
+
+__device__ __forceinline__ uint4 load_vector_of(const void* from, int vector) {
+    return static_cast<const uint4*>(from)[vector];
+}
+__device__ __forceinline__ Pack as_pack(const uint4& x) {
+    return *reinterpret_cast<const Pack*>(&x);
+}
+__device__ __forceinline__ uint4 as_uint4(const Pack& x) {
+    return *reinterpret_cast<const uint4*>(&x);
+}
+
+// a's elements before the tail, rounded as rms_norm_forward and silu_mul_forward round them. begin() runs
+// while the work ahead may still write x.
+template <RowInput kInput>
+struct Made;
+
+__device__ __forceinline__ int made_vectors(const RowMatmul& work) {
+    return static_cast<int>(work.made) / kElements;
+}
+
+template <>
+struct Made<RowInput::given> {
+    __device__ __forceinline__ static void begin(const RowMatmul& /*work*/, uint4* /*row*/) {}
+    __device__ __forceinline__ static void write(const RowMatmul& /*work*/, uint4* /*row*/,
+                                                 float* /*shared*/) {}
+};
+
+template <>
+struct Made<RowInput::rms_norm> {
+    static constexpr int kHeld = static_cast<int>(kRowMostNormed) / (kThreads * kElements);
+
+    // The weight waits where the normed values will be.
+    __device__ __forceinline__ static void begin(const RowMatmul& work, uint4* row) {
+        for (int vector = static_cast<int>(threadIdx.x); vector < made_vectors(work);
+             vector += kThreads)
+            row[vector] = load_vector_of(work.weight_or_up, vector);
+    }
+    __device__ __forceinline__ static void write(const RowMatmul& work, uint4* row, float* shared) {
+        const int vectors = made_vectors(work);
+        uint4 x[kHeld];
+        float squares = 0;
+#pragma unroll
+        for (int u = 0; u < kHeld; ++u) {
+            const int vector = static_cast<int>(threadIdx.x) + u * kThreads;
+            if (vector < vectors) x[u] = load_vector_of(work.x, vector);
+        }
+#pragma unroll
+        for (int u = 0; u < kHeld; ++u) {
+            const int vector = static_cast<int>(threadIdx.x) + u * kThreads;
+            if (vector < vectors) squares = add_products(x[u], x[u], squares);
+        }
+        const float mean = block_sum<kThreads>(squares, shared) / static_cast<float>(work.made);
+        const float rstd = 1.0f / sqrtf(mean + work.eps);
+#pragma unroll
+        for (int u = 0; u < kHeld; ++u) {
+            const int vector = static_cast<int>(threadIdx.x) + u * kThreads;
+            if (vector >= vectors) break;
+            Pack y = as_pack(x[u]);
+            const Pack weight = as_pack(row[vector]);
+#pragma unroll
+            for (int i = 0; i < kElements; ++i) {
+                const Bf16 rounded = from_float<Bf16>(to_float(y.at[i]) * rstd);
+                y.at[i] = from_float<Bf16>(to_float(rounded) * to_float(weight.at[i]));
+            }
+            row[vector] = as_uint4(y);
+        }
+    }
+};
+
+template <>
+struct Made<RowInput::silu_mul> {
+    __device__ __forceinline__ static void begin(const RowMatmul& /*work*/, uint4* /*row*/) {}
+    __device__ __forceinline__ static void write(const RowMatmul& work, uint4* row,
+                                                 float* /*shared*/) {
+        constexpr int kAtOnce = 2;
+        const int vectors = made_vectors(work);
+        for (int first = static_cast<int>(threadIdx.x); first < vectors;
+             first += kAtOnce * kThreads) {
+            uint4 gate[kAtOnce], up[kAtOnce];
+#pragma unroll
+            for (int u = 0; u < kAtOnce; ++u) {
+                const int vector = first + u * kThreads;
+                if (vector >= vectors) break;
+                gate[u] = load_vector_of(work.x, vector);
+                up[u] = load_vector_of(work.weight_or_up, vector);
+            }
+#pragma unroll
+            for (int u = 0; u < kAtOnce; ++u) {
+                const int vector = first + u * kThreads;
+                if (vector >= vectors) break;
+                Pack y = as_pack(gate[u]);
+                const Pack other = as_pack(up[u]);
+#pragma unroll
+                for (int i = 0; i < kElements; ++i)
+                    y.at[i] = silu_mul<Bf16>(to_float(y.at[i]), to_float(other.at[i]));
+                row[vector] = as_uint4(y);
+            }
+        }
+    }
+};
+
+template <RowInput kInput, typename Out>
+__global__ void __maxnreg__(48)  // two blocks leave registers for attention's
+    row_matmul_kernel(const __grid_constant__ RowMatmul work) {
+    extern __shared__ uint4 shared_memory[];
+    __shared__ float shared[kWarps];     // of a sum over the block
+    __shared__ float continued[kWarps];  // a warp's part of the row that it begins within
+    uint4* const ring = shared_memory;
+    uint4* const row = ring + kStages * kThreads;
+    const int vectors = static_cast<int>(work.k) / kElements;
+    const int steps = (vectors + kWarp - 1) / kWarp;  // of a row
+    float* const sums = reinterpret_cast<float*>(row + steps * kWarp);
+    const int thread = static_cast<int>(threadIdx.x);
+    const int lane = thread % kWarp;
+    const int warp = thread / kWarp;
+    let_next_begin();
+
+    const std::int64_t first_row = blockIdx.x * work.n / gridDim.x;
+    const int rows = static_cast<int>((blockIdx.x + 1) * work.n / gridDim.x - first_row);
+    const int total = rows * steps;
+    const auto begin_of = [&](int w) { return w * total / kWarps; };
+    const int begin = begin_of(warp);
+    const int end = begin_of(warp + 1);
+
+    // Copies run kStages steps ahead. Beyond the end of a row they are zeros.
+    const int begin_within = begin % steps;
+    int copied = begin;
+    int to_copy = begin_within;
+    const Bf16* from = static_cast<const Bf16*>(work.b.data) +
+                       (first_row + begin / steps) * work.b.pitch + lane * kElements;
+    const std::uint32_t own = shared_address(ring + thread);
+    const auto copy = [&](int slot) {
+        if (copied < end) {
+            copy_async_16(own + static_cast<std::uint32_t>(slot * kThreads * 16),
+                          from + to_copy * (kWarp * kElements), to_copy * kWarp + lane < vectors);
+            ++copied;
+            if (++to_copy == steps) {
+                to_copy = 0;
+                from += work.b.pitch;
+            }
+        }
+        copy_async_commit();
+    };
+#pragma unroll
+    for (int slot = 0; slot < kStages; ++slot)
+        copy(slot);
+    Made<kInput>::begin(work, row);
+    wait_for_previous();
+
+    // What the end adds is on its way meanwhile.
+    const auto added_to = [&](int r) {
+        float added = 0;
+        if (work.addend != nullptr)
+            added += to_float(static_cast<const Out*>(work.addend)[first_row + r]);
+        if (work.bias != nullptr)
+            added += to_float(static_cast<const Out*>(work.bias)[first_row + r]);
+        return added;
+    };
+    const float added_first = thread < rows ? added_to(thread) : 0.0f;
+    const int made = made_vectors(work);
+    for (int vector = made + thread; vector < steps * kWarp; vector += kThreads)
+        row[vector] =
+            vector < vectors ? load_vector_of(work.tail, vector - made) : make_uint4(0, 0, 0, 0);
+    Made<kInput>::write(work, row, shared);
+    __syncthreads();
+
+    float sum = 0;
+    int within = begin_within;
+    int r = begin / steps;
+    float* place = begin_within == 0 ? &sums[r] : &continued[warp];
+    int slot = 0;
+#pragma unroll 1
+    for (int step = begin; step < end; ++step) {
+        copy_async_wait<kStages - 1>();
+        const uint4 weights =
+            load_shared_16(own + static_cast<std::uint32_t>(slot * kThreads * 16));
+        sum = add_products(row[within * kWarp + lane], weights, sum);
+        copy(slot);
+        slot = (slot + 1) % kStages;
+        if (++within == steps || step + 1 == end) {
+            const float whole = warp_sum(sum);
+            if (lane == 0) *place = whole;
+            sum = 0;
+            within = 0;
+            place = &sums[++r];
+        }
+    }
+    copy_async_wait<0>();
+    __syncthreads();
+
+    for (int i = thread; i < rows; i += kThreads) {
+        float whole = sums[i];
+#pragma unroll
+        for (int w = 1; w < kWarps; ++w) {
+            const int b = begin_of(w);
+            if (b > i * steps && b < (i + 1) * steps && b < begin_of(w + 1)) whole += continued[w];
+        }
+        const float result = work.alpha * whole + (i == thread ? added_first : added_to(i));
+        static_cast<Out*>(work.c)[first_row + i] = from_float<Out>(result);
+    }
+}
+
+int multiprocessors() {
+    int device = 0;
+    int count = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+    return std::max(count, 1);
+}
+
+template <RowInput kInput, typename Out>
+void launch(StreamHandle stream, const RowMatmul& work) {
+    const auto kernel = row_matmul_kernel<kInput, Out>;
+    const auto bytes = static_cast<int>(row_matmul_shared_bytes(work.k));
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                         cudaSharedmemCarveoutMaxShared);
+    const std::int64_t fewest = (work.n + kRowMostRows - 1) / kRowMostRows;
+    const dim3 blocks(
+        static_cast<unsigned>(std::max(std::min<std::int64_t>(multiprocessors(), work.n), fewest)));
+    if (work.b_is_settled)
+        launch_early(kernel, blocks, kThreads, bytes, stream, work);
+    else
+        kernel<<<blocks, kThreads, static_cast<std::size_t>(bytes), stream>>>(work);
+    check_launch("row_matmul");
+}
+
+template <RowInput kInput>
+void launch_for(StreamHandle stream, const RowMatmul& work) {
+    if (work.c_is_bf16)
+        launch<kInput, Bf16>(stream, work);
+    else
+        launch<kInput, float>(stream, work);
+}
+
+void multiply(StreamHandle stream, const RowMatmul& work) {
+    if (work.n == 0) return;
+    switch (work.input) {
+        case RowInput::given:
+            return launch_for<RowInput::given>(stream, work);
+        case RowInput::rms_norm:
+            return launch_for<RowInput::rms_norm>(stream, work);
+        case RowInput::silu_mul:
+            return launch_for<RowInput::silu_mul>(stream, work);
+    }
+}
+
+}  // namespace
+
+const RowMatmulKernels& row_matmul_kernels() {
+    static constexpr RowMatmulKernels kTable{multiply};
+    return kTable;
+}
+
+}  // namespace garam::cuda
