@@ -22,7 +22,7 @@ using Values = std::vector<double>;
 // Everything that a linear with an adapter reads, in double precision.
 struct Inputs {
     Values x, weight, bias, A, B, dy;
-    Values keep;  // 0, or 1 / (1 - p): the dropout mask, as the layer drew it
+    Values keep;  // the dropout mask with its scale, as the layer drew it
     double scaling = 0;
 
     // sum(dy * y): its gradients are what a backward with dy computes.

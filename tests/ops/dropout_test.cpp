@@ -48,14 +48,14 @@ TEST_P(Dropout, MaskIsTheFormula) {
                 for (std::int64_t i = 0; i < c.columns; ++i) {
                     const std::size_t at = static_cast<std::size_t>(t * c.columns + i);
                     const bool keep = dropout_keeps(kPlace, position[t], sample[t], i, c.p);
-                    want.push_back((keep ? in[at] / (1 - static_cast<double>(c.p)) : 0.0) +
+                    want.push_back((keep ? in[at] * dropout_scale(c.p) : 0.0) +
                                    (accumulate ? held[at] : 0.0));
                     if (!accumulate && !keep) {
                         ASSERT_EQ(got[at], 0);
                     }
                 }
             }
-            // 1 / (1 - p) and the product round in fp32, the result in the dtype.
+            // The scale and the product round in fp32, the result in the dtype.
             expect_close(got, want, 1.01 * unit_of(c.dtype) + 3 * 0x1p-24, accumulate ? 1e-6 : 0,
                          "y");
         }
@@ -64,7 +64,7 @@ TEST_P(Dropout, MaskIsTheFormula) {
 
 TEST_P(Dropout, KeepRate) {
     constexpr std::int64_t kTokens = 300, kColumns = 576;
-    for (const float p : {0.05f, 0.5f}) {
+    for (const float p : {1e-6f, 0.05f, 0.5f, 0.999999f}) {
         OpRun run(GetParam());
         const int x = run.in_place(DType::f32, kTokens, kColumns);
         run.set(x, std::vector<double>(kTokens * kColumns, 1.0));
@@ -81,11 +81,18 @@ TEST_P(Dropout, KeepRate) {
             },
             {2.0 * kTokens * kColumns, 4.0 * kTokens * kColumns + 12.0 * kTokens,
              4.0 * kTokens * kColumns});
-        double kept = 0;
-        for (const double y : run.values(x))
+        double kept = 0, sum = 0;
+        for (const double y : run.values(x)) {
             kept += y != 0;
+            sum += y;
+        }
         const double n = kTokens * kColumns;
-        EXPECT_NEAR(kept, n * (1 - p), 5 * std::sqrt(n * p * (1 - p)));
+        const double q = dropout_share(p) / 65536;
+        const double deviation = 5 * std::sqrt(n * q * (1 - q));
+        EXPECT_NEAR(kept, n * (1 - q), deviation);
+        EXPECT_NEAR(sum, n, deviation / (1 - q));
+        EXPECT_GT(kept, 0);
+        EXPECT_LT(kept, n);
     }
 }
 

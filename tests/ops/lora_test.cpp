@@ -30,6 +30,11 @@ double product(std::int64_t a, std::int64_t b) {
     return static_cast<double>(a) * static_cast<double>(b);
 }
 
+// Whether lora_down leaves its masks as bits: such as nothing is composed for.
+bool keeps(const LoraCase& c) {
+    return c.fused() && c.dropout > 0;
+}
+
 // A group with its tensors in a run. Gradients exist for all parts.
 class Group {
   public:
@@ -57,6 +62,7 @@ class Group {
             A_gradients_.push_back(run.in_place(DType::f32, c.rank, c.in, c.pad));
             B_gradients_.push_back(run.in_place(DType::f32, rows.end - rows.begin, c.rank, c.pad));
         }
+        if (testing::keeps(c)) kept_ = run.integers(kept_words());
     }
 
     LoraGroup group(const std::vector<Tensor>& t) const {
@@ -74,6 +80,28 @@ class Group {
     LoraMask mask(const std::vector<Tensor>& t) const {
         return {true, kSeed, t[at(step_)], t[at(positions_)], t[at(samples_)]};
     }
+    // With the masks' bits in `words`, a tensor of whole numbers; by the formula.
+    LoraMask mask_with(const std::vector<Tensor>& t, const Tensor& words, bool is_written) const {
+        LoraMask mask = this->mask(t);
+        mask.kept = Tensor(words.raw(), DType::u8, {words.elements() * 4}, words.device());
+        mask.kept_is_written = is_written;
+        return mask;
+    }
+    LoraMask mask_by_formula(const std::vector<Tensor>& t) const {
+        return mask_with(t, t[at(kept_)], true);
+    }
+    // [tokens, parts, words]: word w has columns 32 w + c, even c in bit c / 2, odd c in bit 16 + c / 2.
+    std::int64_t words() const { return (c_.in + 127) / 128 * 4; }
+    std::vector<std::int32_t> kept_words() const {
+        std::vector<std::uint32_t> bits(at(c_.tokens * parts() * words()));
+        for (std::int64_t t = 0; t < c_.tokens; ++t)
+            for (std::int64_t part = 0; part < parts(); ++part)
+                for (std::int64_t i = 0; i < c_.in; ++i)
+                    if (kept(part, t, i) != 0)
+                        bits[at((t * parts() + part) * words() + i / 32)] |=
+                            1u << (i % 2 * 16 + i % 32 / 2);
+        return {bits.begin(), bits.end()};
+    }
 
     std::int64_t owned() const { return parts() * c_.rank; }
     std::int64_t parts() const { return static_cast<std::int64_t>(c_.parts.size()); }
@@ -82,7 +110,7 @@ class Group {
         if (c_.dropout == 0) return 1;
         const DropoutPlace place{kSeed, kStep, module_of(at(part))};
         return dropout_keeps(place, position_[at(token)], sample_[at(token)], column, c_.dropout)
-                   ? 1 / (1 - static_cast<double>(c_.dropout))
+                   ? dropout_scale(c_.dropout)
                    : 0;
     }
     bool holds(std::int64_t row, std::int64_t r) const {
@@ -115,7 +143,7 @@ class Group {
 
     OpRun& run_;
     const LoraCase& c_;
-    int A_ = 0, B_ = 0, positions_ = 0, samples_ = 0, step_ = 0;
+    int A_ = 0, B_ = 0, positions_ = 0, samples_ = 0, step_ = 0, kept_ = 0;
     std::vector<std::int32_t> position_;
     std::vector<std::int64_t> sample_;
     std::vector<int> A_gradients_, B_gradients_;
@@ -134,10 +162,9 @@ struct Sums {
     }
 };
 
-double between(const LoraCase& c, double roundings) {
-    return c.fused() || c.dropout == 0 ? 0 : 1.01 * roundings * unit_of(c.dtype);
+double between(const LoraCase& c, bool fused, double roundings) {
+    return fused || c.dropout == 0 ? 0 : 1.01 * roundings * unit_of(c.dtype);
 }
-
 std::string describe(const LoraCase& c) {
     return std::to_string(c.tokens) + " tokens, " + std::to_string(c.in) + " in, rank " +
            std::to_string(c.rank) + ", " + std::to_string(c.parts.size()) + " parts, dropout " +
@@ -151,9 +178,15 @@ TEST_P(Lora, Down) {
         const Group group(run, c);
         const int x = run.input(c.dtype, c.tokens, c.in, c.pad);
         const int u = run.output(c.dtype, c.tokens, c.tail, c.pad);
+        const bool with_kept = keeps(c);
+        const int kept =
+            with_kept ? run.output(DType::i32, 1, c.tokens * group.parts() * group.words()) : 0;
         run.run(
             [&](Stream& stream, const std::vector<Tensor>& t) {
-                lora_down(stream, group.group(t), group.mask(t), t[Group::at(x)], t[Group::at(u)]);
+                const LoraMask mask =
+                    with_kept ? group.mask_with(t, t[Group::at(kept)], false) : group.mask(t);
+                EXPECT_EQ(lora_down(stream, group.group(t), mask, t[Group::at(x)], t[Group::at(u)]),
+                          with_kept);
             },
             {group.product_flops() + group.mask_flops(),
              group.bytes(c.tokens + group.owned(), c.in) + group.mask_bytes(),
@@ -169,86 +202,139 @@ TEST_P(Lora, Down) {
                     sum += term;
                     size += std::abs(term);
                 }
-                sums.add(sum, size, c.in, c.dtype, between(c, 1));
+                sums.add(sum, size, c.in, c.dtype, between(c, c.fused(), 1));
             }
         }
         expect_within(run.values(u), sums.want, sums.bound, "u");
+        if (!with_kept) continue;
+        // Bits of columns beyond the last mean nothing.
+        const std::vector<std::int32_t> want = group.kept_words();
+        const std::vector<double> got = run.values(kept);
+        for (std::size_t i = 0; i < want.size(); ++i) {
+            const std::int64_t columns = c.in - static_cast<std::int64_t>(i) % group.words() * 32;
+            const std::uint32_t half = columns >= 32 ? 0xffffu
+                                       : columns > 0 ? (1u << columns / 2) - 1
+                                                     : 0;
+            ASSERT_EQ(
+                static_cast<std::uint32_t>(static_cast<std::int32_t>(got[i])) & half * 0x10001u,
+                static_cast<std::uint32_t>(want[i]))
+                << "word " << i;
+        }
+    }
+}
+
+// The tail of an input that was made again: masks that are there already are made once more for it.
+TEST_P(Lora, DownOfKeptMasks) {
+    for (const LoraCase& c : lora_cases()) {
+        if (!keeps(c)) continue;
+        SCOPED_TRACE(describe(c));
+        std::vector<std::vector<double>> results;
+        for (const bool kept : {false, true}) {
+            OpRun run(GetParam());
+            const Group group(run, c);
+            const int x = run.input(c.dtype, c.tokens, c.in, c.pad);
+            const int u = run.output(c.dtype, c.tokens, c.tail, c.pad);
+            run.run(
+                [&](Stream& stream, const std::vector<Tensor>& t) {
+                    const LoraMask mask = kept ? group.mask_by_formula(t) : group.mask(t);
+                    EXPECT_EQ(
+                        lora_down(stream, group.group(t), mask, t[Group::at(x)], t[Group::at(u)]),
+                        kept);
+                },
+                {group.product_flops() + group.mask_flops(),
+                 group.bytes(c.tokens + group.owned(), c.in) + group.mask_bytes(),
+                 group.bytes(c.tokens, c.tail)});
+            results.push_back(run.values(u));
+        }
+        EXPECT_EQ(results[0], results[1]);
+    }
+}
+
+void check_down_backward(const DeviceProfile& profile, const LoraCase& c, bool with_kept) {
+    SCOPED_TRACE(describe(c) + (with_kept ? ", masks kept" : ""));
+    OpRun run(profile);
+    const Group group(run, c);
+    const int x = run.input(c.dtype, c.tokens, c.in, c.pad);
+    const int dh = run.input(c.dtype, c.tokens, c.tail, c.pad);
+    const double gradient_bytes = 4 * product(group.owned(), c.in);
+    run.run(
+        [&](Stream& stream, const std::vector<Tensor>& t) {
+            lora_down_backward(stream, group.group(t),
+                               with_kept ? group.mask_by_formula(t) : group.mask(t),
+                               t[Group::at(x)], t[Group::at(dh)]);
+        },
+        {group.product_flops() + group.mask_flops(),
+         group.bytes(c.tokens, c.in + group.owned()) + group.mask_bytes() + gradient_bytes,
+         gradient_bytes});
+    const std::vector<double> in = run.values(x), h = run.values(dh);
+    for (std::int64_t part = 0; part < group.parts(); ++part) {
+        const std::vector<double> held = run.before(group.A_gradient(part));
+        Sums sums;
+        for (std::int64_t r = 0; r < c.rank; ++r) {
+            for (std::int64_t i = 0; i < c.in; ++i) {
+                double sum = held[Group::at(r * c.in + i)], size = std::abs(sum);
+                for (std::int64_t t = 0; t < c.tokens; ++t) {
+                    const double term = group.kept(part, t, i) * in[Group::at(t * c.in + i)] *
+                                        h[Group::at(t * c.tail + part * c.rank + r)];
+                    sum += term;
+                    size += std::abs(term);
+                }
+                sums.add(sum, size, c.tokens, DType::f32, between(c, with_kept, 1));
+            }
+        }
+        expect_within(run.values(group.A_gradient(part)), sums.want, sums.bound, "A gradient");
+        EXPECT_EQ(run.values(group.B_gradient(part)), run.before(group.B_gradient(part)));
     }
 }
 
 TEST_P(Lora, DownBackward) {
     for (const LoraCase& c : lora_cases()) {
-        SCOPED_TRACE(describe(c));
-        OpRun run(GetParam());
-        const Group group(run, c);
-        const int x = run.input(c.dtype, c.tokens, c.in, c.pad);
-        const int dh = run.input(c.dtype, c.tokens, c.tail, c.pad);
-        const double gradient_bytes = 4 * product(group.owned(), c.in);
-        run.run(
-            [&](Stream& stream, const std::vector<Tensor>& t) {
-                lora_down_backward(stream, group.group(t), group.mask(t), t[Group::at(x)],
-                                   t[Group::at(dh)]);
-            },
-            {group.product_flops() + group.mask_flops(),
-             group.bytes(c.tokens, c.in + group.owned()) + group.mask_bytes() + gradient_bytes,
-             gradient_bytes});
-        const std::vector<double> in = run.values(x), h = run.values(dh);
-        for (std::int64_t part = 0; part < group.parts(); ++part) {
-            const std::vector<double> held = run.before(group.A_gradient(part));
-            Sums sums;
-            for (std::int64_t r = 0; r < c.rank; ++r) {
-                for (std::int64_t i = 0; i < c.in; ++i) {
-                    double sum = held[Group::at(r * c.in + i)], size = std::abs(sum);
-                    for (std::int64_t t = 0; t < c.tokens; ++t) {
-                        const double term = group.kept(part, t, i) * in[Group::at(t * c.in + i)] *
-                                            h[Group::at(t * c.tail + part * c.rank + r)];
-                        sum += term;
-                        size += std::abs(term);
-                    }
-                    sums.add(sum, size, c.tokens, DType::f32, between(c, 1));
-                }
+        if (keeps(c)) check_down_backward(GetParam(), c, true);
+        check_down_backward(GetParam(), c, false);
+    }
+}
+
+void check_input_backward(const DeviceProfile& profile, const LoraCase& c, bool with_kept) {
+    SCOPED_TRACE(describe(c) + (with_kept ? ", masks kept" : ""));
+    OpRun run(profile);
+    const Group group(run, c);
+    const int dh = run.input(c.dtype, c.tokens, c.tail, c.pad);
+    const int dx = run.in_place(c.dtype, c.tokens, c.in, c.pad);
+    run.run(
+        [&](Stream& stream, const std::vector<Tensor>& t) {
+            lora_input_backward(stream, group.group(t),
+                                with_kept ? group.mask_by_formula(t) : group.mask(t),
+                                t[Group::at(dh)], t[Group::at(dx)]);
+        },
+        {group.product_flops() + group.mask_flops(),
+         group.bytes(c.tokens, c.in) + group.bytes(c.tokens + c.in, group.owned()) +
+             group.mask_bytes(),
+         group.bytes(c.tokens, c.in)});
+    const std::vector<double> h = run.values(dh), held = run.before(dx), A = group.A();
+    Sums sums;
+    for (std::int64_t t = 0; t < c.tokens; ++t) {
+        for (std::int64_t i = 0; i < c.in; ++i) {
+            double sum = held[Group::at(t * c.in + i)], size = std::abs(sum);
+            for (std::int64_t r = 0; r < group.owned(); ++r) {
+                const double term = group.kept(r / c.rank, t, i) * h[Group::at(t * c.tail + r)] *
+                                    A[Group::at(r * c.in + i)];
+                sum += term;
+                size += std::abs(term);
             }
-            expect_within(run.values(group.A_gradient(part)), sums.want, sums.bound, "A gradient");
-            EXPECT_EQ(run.values(group.B_gradient(part)), run.before(group.B_gradient(part)));
+            // Without a mask it is a product that is added to dx, which cuBLASLt may round before.
+            const double more = c.dropout == 0
+                                    ? 1.01 * unit_of(c.dtype)
+                                    : between(c, with_kept, static_cast<double>(group.parts() + 1));
+            sums.add(sum, size, group.owned(), c.dtype, more);
         }
     }
+    expect_within(run.values(dx), sums.want, sums.bound, "dx");
 }
 
 TEST_P(Lora, InputBackward) {
     for (const LoraCase& c : lora_cases()) {
-        SCOPED_TRACE(describe(c));
-        OpRun run(GetParam());
-        const Group group(run, c);
-        const int dh = run.input(c.dtype, c.tokens, c.tail, c.pad);
-        const int dx = run.in_place(c.dtype, c.tokens, c.in, c.pad);
-        run.run(
-            [&](Stream& stream, const std::vector<Tensor>& t) {
-                lora_input_backward(stream, group.group(t), group.mask(t), t[Group::at(dh)],
-                                    t[Group::at(dx)]);
-            },
-            {group.product_flops() + group.mask_flops(),
-             group.bytes(c.tokens, c.in) + group.bytes(c.tokens + c.in, group.owned()) +
-                 group.mask_bytes(),
-             group.bytes(c.tokens, c.in)});
-        const std::vector<double> h = run.values(dh), held = run.before(dx), A = group.A();
-        Sums sums;
-        for (std::int64_t t = 0; t < c.tokens; ++t) {
-            for (std::int64_t i = 0; i < c.in; ++i) {
-                double sum = held[Group::at(t * c.in + i)], size = std::abs(sum);
-                for (std::int64_t r = 0; r < group.owned(); ++r) {
-                    const double term = group.kept(r / c.rank, t, i) *
-                                        h[Group::at(t * c.tail + r)] * A[Group::at(r * c.in + i)];
-                    sum += term;
-                    size += std::abs(term);
-                }
-                // Without a mask it is a product that is added to dx, which cuBLASLt may round before.
-                const double more = c.dropout == 0
-                                        ? 1.01 * unit_of(c.dtype)
-                                        : between(c, static_cast<double>(group.parts() + 1));
-                sums.add(sum, size, group.owned(), c.dtype, more);
-            }
-        }
-        expect_within(run.values(dx), sums.want, sums.bound, "dx");
+        if (keeps(c)) check_input_backward(GetParam(), c, true);
+        check_input_backward(GetParam(), c, false);
     }
 }
 
@@ -311,55 +397,6 @@ TEST_P(Lora, UpBackward) {
     }
 }
 
-// Masks that an op leaves as bits serve the others like masks that they make: to the bit, but for gradients,
-// whose sums over the tokens are cut otherwise.
-TEST_P(Lora, KeptMasks) {
-    for (const LoraCase& c : lora_cases()) {
-        if (c.dropout == 0) continue;
-        SCOPED_TRACE(describe(c));
-        std::vector<std::vector<double>> results[2], gradients[2];
-        for (const bool keeps : {false, true}) {
-            OpRun run(GetParam());
-            const Group group(run, c);
-            const int x = run.input(c.dtype, c.tokens, c.in, c.pad);
-            const int u = run.output(c.dtype, c.tokens, c.tail, c.pad);
-            const int dh = run.input(c.dtype, c.tokens, c.tail, c.pad);
-            const int dx = run.in_place(c.dtype, c.tokens, c.in, c.pad);
-            const double gradient_bytes = 4 * product(group.owned(), c.in);
-            const double A_bytes = group.bytes(group.owned(), c.in);
-            const double h_bytes = group.bytes(c.tokens, group.owned());
-            const double x_bytes = group.bytes(c.tokens, c.in);
-            run.run(
-                [&](Stream& stream, const std::vector<Tensor>& t) {
-                    const LoraGroup of = group.group(t);
-                    LoraMask mask = group.mask(t);
-                    const ScratchScope scope(stream.arena());
-                    const std::int64_t bytes = lora_kept_bytes(of, c.in);
-                    if (keeps && bytes > 0)
-                        mask.kept = stream.arena().scratch(DType::u8, {c.tokens, bytes});
-                    mask.kept_is_written =
-                        lora_down(stream, of, mask, t[Group::at(x)], t[Group::at(u)]);
-                    EXPECT_EQ(mask.kept_is_written, keeps && c.fused());
-                    lora_down_backward(stream, of, mask, t[Group::at(x)], t[Group::at(dh)]);
-                    lora_input_backward(stream, of, mask, t[Group::at(dh)], t[Group::at(dx)]);
-                },
-                {3 * (group.product_flops() + group.mask_flops()),
-                 3 * (x_bytes + group.mask_bytes()) + 2 * (A_bytes + h_bytes) + gradient_bytes,
-                 group.bytes(c.tokens, c.tail) + gradient_bytes + x_bytes});
-            auto& into = results[keeps ? 1 : 0];
-            into = {run.values(u), run.values(dx)};
-            for (std::int64_t part = 0; part < group.parts(); ++part)
-                gradients[keeps ? 1 : 0].push_back(run.values(group.A_gradient(part)));
-        }
-        EXPECT_EQ(results[0], results[1]);
-        const double bound = 4e-6 * static_cast<double>(c.tokens + 1);
-        for (std::size_t part = 0; part < gradients[0].size(); ++part)
-            for (std::size_t i = 0; i < gradients[0][part].size(); ++i)
-                ASSERT_NEAR(gradients[0][part][i], gradients[1][part][i], bound)
-                    << "part " << part << ", element " << i;
-    }
-}
-
 // Plans count on it: the largest micro-batch needs the most.
 TEST(LoraPlan, ScratchGrowsWithTheTokens) {
     DeviceProfile card;
@@ -389,12 +426,15 @@ TEST(LoraPlan, ScratchGrowsWithTheTokens) {
                 group.parts.push_back({part * 1280, (part + 1) * 1280, part,
                                        take(DType::f32, {rank, kIn}),
                                        take(DType::f32, {1280, rank})});
-            const LoraMask mask{true, 1, take(DType::i32, {1}), take(DType::i32, {tokens}),
-                                take(DType::i64, {tokens})};
+            LoraMask mask{true, 1, take(DType::i32, {1}), take(DType::i32, {tokens}),
+                          take(DType::i64, {tokens})};
+            if (lora_kept_bytes(group, kIn) > 0)
+                mask.kept = take(DType::u8, {tokens, lora_kept_bytes(group, kIn)});
             const Tensor x = take(DType::bf16, {tokens, kIn});
             const Tensor h = take(DType::bf16, {tokens, kTail});
             const std::int64_t operands = arena.used();
-            lora_down(stream, group, mask, x, h);
+            mask.kept_is_written = lora_down(stream, group, mask, x, h);
+            EXPECT_EQ(mask.kept_is_written, rank == 16);
             lora_up_backward(stream, group, x, h, h);
             lora_down_backward(stream, group, mask, x, h);
             lora_input_backward(stream, group, mask, h, x);

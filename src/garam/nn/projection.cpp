@@ -141,13 +141,9 @@ void projection_backward(Stream& stream, const Projection& projection, const Pas
     LoraMask mask = mask_of(pass.dropout, projection.lora);
     const Tensor dh = tail_of(projection, dy);
     lora_up_backward(stream, projection.lora, gradient, tail_of(projection, x), dh);
-    const ScratchScope scope(stream.arena());
-    const std::int64_t kept_bytes = lora_kept_bytes(projection.lora, in);
     mask.kept = saved.kept;
     mask.kept_is_written = saved.kept_is_written;
-    if (!mask.kept && mask.active && dx && kept_bytes > 0)
-        mask.kept = stream.arena().scratch(DType::u8, {x.rows(), kept_bytes});
-    mask.kept_is_written = lora_down_backward(stream, projection.lora, mask, input, dh);
+    lora_down_backward(stream, projection.lora, mask, input, dh);
     if (!dx) return;
     if (mask.active) {
         const Tensor weight = projection.packed.slice_rows(0, out).slice_columns(0, in);

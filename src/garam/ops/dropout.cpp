@@ -1,5 +1,6 @@
 #include "garam/ops/dropout.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "garam/kernels/cuda/dropout.h"
@@ -8,6 +9,20 @@
 #include "garam/ops/cuda_kernels.h"
 
 namespace garam {
+
+std::uint32_t dropout_threshold(float p) {
+    if (p <= 0) return 0;
+    const double nearest = std::round(static_cast<double>(p) * 0x1p16);  // the product is exact
+    return static_cast<std::uint32_t>(std::clamp(nearest, 1.0, 0x1p16 - 1));
+}
+
+std::uint64_t dropout_philox_key(std::uint64_t seed, std::uint32_t module) {
+    return seed ^ (std::uint64_t{module} << 32 | module);
+}
+
+float dropout_factor(float p) {
+    return 0x1p16f / (0x1p16f - static_cast<float>(dropout_threshold(p)));
+}
 
 void dropout(Stream& stream, const Tensor& x, float p, const DropoutKey& key, const Tensor& y,
              bool accumulate) {
@@ -30,10 +45,9 @@ void dropout(Stream& stream, const Tensor& x, float p, const DropoutKey& key, co
     OpScope op(stream, kName, cost);
     if (op.dry()) return;
 
-    const std::uint64_t philox_key = key.seed ^ (std::uint64_t{key.module} << 32 | key.module);
-    // uniform01(word) = (word >> 8) / 2^24 >= p, decided in integers: p * 2^24 is exact in double.
-    const auto threshold = static_cast<std::uint32_t>(std::ceil(static_cast<double>(p) * 0x1p24));
-    const float factor = 1.0f / (1.0f - p);
+    const std::uint64_t philox_key = dropout_philox_key(key.seed, key.module);
+    const std::uint32_t threshold = dropout_threshold(p);
+    const float factor = dropout_factor(p);
     if (runs_on_cuda(stream)) {
         const cuda::DropoutMask mask{philox_key,
                                      threshold,

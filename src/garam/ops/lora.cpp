@@ -1,6 +1,5 @@
 #include "garam/ops/lora.h"
 
-#include <cmath>
 #include <cstdint>
 
 #include "garam/kernels/cuda/lora.h"
@@ -96,22 +95,25 @@ cuda::LoraArguments arguments_of(const Stream& stream, const LoraGroup& group, c
     cuda::LoraMasks& masks = arguments.masks;
     masks.active = is_masked(group, mask);
     if (masks.active) {
-        // As in ops/dropout.cpp.
-        masks.common.threshold =
-            static_cast<std::uint32_t>(std::ceil(static_cast<double>(group.dropout) * 0x1p24));
-        masks.common.factor = 1.0f / (1.0f - group.dropout);
+        masks.common.threshold = dropout_threshold(group.dropout);
+        masks.common.factor = dropout_factor(group.dropout);
         masks.common.step = mask.step.data<std::int32_t>();
         masks.common.positions = mask.positions.data<std::int32_t>();
         masks.common.samples = mask.samples.data<std::int64_t>();
-        arguments.kept = static_cast<std::uint8_t*>(mask.kept.raw());
-        arguments.kept_is_written = mask.kept_is_written;
+        arguments.kept = static_cast<std::uint32_t*>(mask.kept.raw());
     }
     for (std::size_t i = 0; i < group.parts.size(); ++i) {
         const LoraPart& part = group.parts[i];
-        masks.keys[i] = mask.seed ^ (std::uint64_t{part.module} << 32 | part.module);
+        masks.keys[i] = dropout_philox_key(mask.seed, part.module);
         if (part.A_gradient) arguments.A_gradient[i] = cuda_rows(part.A_gradient);
     }
     return arguments;
+}
+
+// The same for the backward, which reads masks that were kept.
+bool backward_fuses(const LoraGroup& group, const LoraMask& mask, const Tensor& x,
+                    const Tensor& dh) {
+    return (!is_masked(group, mask) || mask.kept_is_written) && fuses(group, x, dh);
 }
 
 float* partial_sums(Stream& stream, std::int64_t floats) {
@@ -216,7 +218,9 @@ cuda::LoraUpArguments up_arguments_of(const Stream& stream, const LoraGroup& gro
 }  // namespace
 
 std::int64_t lora_kept_bytes(const LoraGroup& group, std::int64_t in) {
-    return cuda::lora_fuses(parts_of(group), group.rank, in) ? parts_of(group) * (in / 8) : 0;
+    if (!cuda::lora_fuses(parts_of(group), group.rank, in)) return 0;
+    return parts_of(group) * cuda::lora_kept_words(in) *
+           static_cast<std::int64_t>(sizeof(std::uint32_t));
 }
 
 bool lora_down(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& x,
@@ -249,6 +253,7 @@ bool lora_down(Stream& stream, const LoraGroup& group, const LoraMask& mask, con
     if (op.dry()) return kept;
     cuda::LoraArguments arguments = arguments_of(stream, group, mask, x, u);
     arguments.partial = partial;
+    if (mask.kept_is_written) arguments.kept = nullptr;
     cuda::lora_kernels().down(stream.queue(), arguments);
     return kept;
 }
@@ -290,7 +295,7 @@ void lora_up_backward(Stream& stream, const LoraGroup& group, const Tensor& dy, 
     cuda::lora_kernels().up_backward(stream.queue(), arguments);
 }
 
-bool lora_down_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
+void lora_down_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
                         const Tensor& x, const Tensor& dh) {
     constexpr const char* kName = "lora_down_backward";
     const std::int64_t tokens = x.rows();
@@ -312,26 +317,22 @@ bool lora_down_backward(Stream& stream, const LoraGroup& group, const LoraMask& 
             bytes_of_elements(tokens, group.rank, x.dtype()) + bytes_of({&part.A_gradient});
         cost.bytes_written += bytes_of({&part.A_gradient});
     }
-    if (!trains) return mask.kept_is_written;
+    if (!trains) return;
     const OpScope op(stream, kName, cost);
-    if (tokens == 0) return mask.kept_is_written;
-    if (!fuses(group, x, dh)) {
-        down_backward_by_parts(stream, group, mask, x, dh);
-        return mask.kept_is_written;
-    }
+    if (tokens == 0) return;
+    if (!backward_fuses(group, mask, x, dh))
+        return down_backward_by_parts(stream, group, mask, x, dh);
     const ScratchScope scope(stream.arena());
     float* const partial = partial_sums(
         stream, cuda::lora_down_backward_scratch(tokens, x.columns(), owned(group),
                                                  stream.device().profile().multiprocessors));
-    const bool kept = is_masked(group, mask) && mask.kept;
-    if (op.dry()) return kept;
+    if (op.dry()) return;
     cuda::LoraArguments arguments = arguments_of(stream, group, mask, x, dh);
     arguments.partial = partial;
     cuda::lora_kernels().down_backward(stream.queue(), arguments);
-    return kept;
 }
 
-bool lora_input_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
+void lora_input_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
                          const Tensor& dh, const Tensor& dx) {
     constexpr const char* kName = "lora_input_backward";
     const std::int64_t tokens = dx.rows();
@@ -348,15 +349,11 @@ bool lora_input_backward(Stream& stream, const LoraGroup& group, const LoraMask&
                       bytes_of_elements(tokens + dx.columns(), owned(group), dx.dtype());
     cost.bytes_written = bytes_of({&dx});
     const OpScope op(stream, kName, cost);
-    if (tokens == 0) return mask.kept_is_written;
-    if (!is_masked(group, mask) || !fuses(group, dx, dh)) {
-        input_backward_by_parts(stream, group, mask, dh, dx);
-        return mask.kept_is_written;
-    }
-    const bool kept = static_cast<bool>(mask.kept);
-    if (op.dry()) return kept;
+    if (tokens == 0) return;
+    if (!is_masked(group, mask) || !backward_fuses(group, mask, dx, dh))
+        return input_backward_by_parts(stream, group, mask, dh, dx);
+    if (op.dry()) return;
     cuda::lora_kernels().input_backward(stream.queue(), arguments_of(stream, group, mask, dx, dh));
-    return kept;
 }
 
 }  // namespace garam

@@ -5,7 +5,7 @@
 // the rest is zero. With A and B so laid out
 //   u  = [mask_0(x) A_0ᵀ | mask_1(x) A_1ᵀ | … | 0]          y  = [x | u] [W | sB]ᵀ      (nn/projection.h)
 //   dh = dy (sB)                                            dx = [dy | dh] [W ; A]
-// mask_m is dropout with module m's key (ops/dropout.h), or nothing. All matrices f32 or bf16, one dtype;
+// mask_m is dropout with module m's key and scale (ops/dropout.h), or nothing. All matrices f32 or bf16, one dtype;
 // rows may have a pitch; sums in fp32, in a fixed order; gradients f32. tail is a multiple of 16.
 //
 // Cost: 2 flops for each multiply-add of the parts (not of zeros), 2 for each masked element; x or dy
@@ -38,9 +38,9 @@ struct LoraGroup {
 
 // The mask of this pass; `active` false: mask_m(x) = x.
 //
-// Making the masks takes a card longer than reading them. Where `kept` is given, the op that makes them
-// leaves them there as bits and returns true; with `kept_is_written` the next op of the same tokens and
-// group reads them instead. (An op composed of others does neither, and returns kept_is_written.)
+// Where `kept` is given, lora_down leaves the masks there as bits and returns true; with `kept_is_written`
+// the backward of the same tokens and group reads them in one kernel. Without, it is composed of dropout()
+// and products, and so is whatever the kernels are not made for.
 struct LoraMask {
     bool active = false;
     std::uint64_t seed = 0;
@@ -53,8 +53,9 @@ struct LoraMask {
 // Bytes a token of LoraMask::kept; 0: the masks of this group and width are not kept.
 std::int64_t lora_kept_bytes(const LoraGroup& group, std::int64_t in);
 
-// u [tokens, tail], all columns written. 1 / (1 - p) multiplies sums, not each masked element, where one
-// kernel does it all (bf16, ranks 8 to 64 that are powers of two: kernels/cuda/lora.h); so in the others.
+// u [tokens, tail], all columns written; whether mask.kept is. (With kept_is_written it makes the same masks
+// again.) Dropout's scale multiplies sums, not each masked element, where one kernel does it all (bf16, ranks
+// 8 to 64 that are powers of two: kernels/cuda/lora.h); so in the others.
 bool lora_down(Stream& stream, const LoraGroup& group, const LoraMask& mask, const Tensor& x,
                const Tensor& u);
 
@@ -63,12 +64,12 @@ void lora_up_backward(Stream& stream, const LoraGroup& group, const Tensor& dy, 
                       const Tensor& dh);
 
 // A_gradient_m += dh_mᵀ mask_m(x). One read of x.
-bool lora_down_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
+void lora_down_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
                         const Tensor& x, const Tensor& dh);
 
 // dx [tokens, in] += sum over parts of mask_m(dh_m A_m). Where no mask is active the product
 // [dy | dh] [W ; A] has this term already.
-bool lora_input_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
+void lora_input_backward(Stream& stream, const LoraGroup& group, const LoraMask& mask,
                          const Tensor& dh, const Tensor& dx);
 
 }  // namespace garam

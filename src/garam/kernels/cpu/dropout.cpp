@@ -1,13 +1,13 @@
-// Counter-based dropout of one row. Bound by the generator: ten rounds of two 32x32-bit products
-// for four columns.
+// Counter-based dropout of one row. Bound by the generator: seven rounds of two 32x32-bit products
+// for eight columns.
 #include "garam/kernels/cpu/simd.h"
 
 GARAM_KERNELS_BEGIN
 
-// Counters of many groups of four columns side by side: 32 bits of each in a lane of 64, whose upper
+// Counters of many groups of eight columns side by side: 32 bits of each in a lane of 64, whose upper
 // halves hold what the products leave there and mean nothing.
 constexpr int kGroups = kLanes / 2;
-constexpr int kColumns = 4 * kGroups;
+constexpr int kColumns = 8 * kGroups;
 typedef uint64_t WideVec __attribute__((vector_size(kGroups * 8)));
 
 // Products of the lower halves (the form with a mask only because the plain one warns in GCC 12). The plain product of 64-bit lanes is several times slower.
@@ -24,12 +24,12 @@ inline WideVec product_of_low_halves(WideVec x, uint32_t factor) {
 #endif
 }
 
-// Words of 4 * kGroups neighbouring columns, in their order.
+// Words of 8 * kGroups neighbouring columns, in their order: two columns a word.
 struct Words {
     BitVec first, second;
 };
 
-// Philox-4x32-10 (core/philox.h) of counters {group, c1, c2, c3}, group + 1, …
+// Philox-4x32-7 (core/philox.h) of counters {group, c1, c2, c3}, group + 1, …
 inline Words philox_words(uint32_t group, uint32_t c1, uint32_t c2, uint32_t c3, uint64_t key) {
     constexpr uint64_t kLow = 0xffffffffu;
     WideVec x0{};
@@ -40,7 +40,7 @@ inline Words philox_words(uint32_t group, uint32_t c1, uint32_t c2, uint32_t c3,
     WideVec x3 = WideVec{} + c3;
     uint32_t key0 = static_cast<uint32_t>(key);
     uint32_t key1 = static_cast<uint32_t>(key >> 32);
-    for (int round = 0; round < 10; ++round) {
+    for (int round = 0; round < 7; ++round) {
         const WideVec p0 = product_of_low_halves(x0, 0xD2511F53u);
         const WideVec p1 = product_of_low_halves(x2, 0xCD9E8D57u);
         x0 = (p1 >> 32) ^ x1 ^ uint64_t { key0 };
@@ -66,23 +66,27 @@ template <class T>
 void dropout(const DropoutRow& row, const void* x, void* y, int64_t n, bool accumulate) {
     const T* const in = static_cast<const T*>(x);
     T* const out = static_cast<T*>(y);
-    const auto mask = [&](int64_t i, BitVec words, auto part) {
+    const auto mask = [&](int64_t i, HalfVec bits, auto part) {
         Vec result = load(in + i, part) * row.factor;
-        result = (words >> 8) >= row.threshold ? result : Vec{};
+        result = __builtin_convertvector(bits, BitVec) >= row.threshold ? result : Vec{};
         if (accumulate) result += load(out + i, part);
         store(out + i, result, part);
     };
+    constexpr int kVectors = kColumns / kLanes;
     for (int64_t begin = 0; begin < n; begin += kColumns) {
-        const Words words = philox_words(static_cast<uint32_t>(begin / 4), row.position,
+        const Words words = philox_words(static_cast<uint32_t>(begin / 8), row.position,
                                          row.sample_low, row.sample_high_xor_step, row.key);
-        if (begin + kColumns <= n) {
-            mask(begin, words.first, Full{});
-            mask(begin + kLanes, words.second, Full{});
-            continue;
-        }
+        HalfVec bits[kVectors];
+        static_assert(sizeof(bits) == sizeof(words));
+        __builtin_memcpy(bits, &words, sizeof(bits));
         const int64_t left = n - begin;
-        mask(begin, words.first, Tail{left < kLanes ? left : kLanes});
-        if (left > kLanes) mask(begin + kLanes, words.second, Tail{left - kLanes});
+        for (int i = 0; i < kVectors; ++i) {
+            const int64_t from = i * kLanes;
+            if (from + kLanes <= left)
+                mask(begin + from, bits[i], Full{});
+            else if (from < left)
+                mask(begin + from, bits[i], Tail{left - from});
+        }
     }
 }
 

@@ -35,12 +35,12 @@ struct SgdStep {
     bool nesterov, first;
 };
 
-// One row of dropout: which words of the generator mask it (core/philox.h).
+// One row of dropout: which words of the generator mask it (ops/dropout.h).
 struct DropoutRow {
     std::uint32_t position, sample_low, sample_high_xor_step;
     std::uint64_t key;
-    std::uint32_t threshold;  // kept when word >> 8 >= threshold
-    float factor;             // 1 / (1 - p)
+    std::uint32_t threshold;  // kept when its 16 bits >= threshold
+    float factor;             // of what is kept
 };
 
 // Sizes of the tiles that attention works in.

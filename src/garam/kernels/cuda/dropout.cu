@@ -31,32 +31,27 @@ struct Dropout {
             if constexpr (kAccumulate) value.y = load_vector<M>(y + i);
             return value;
         }
-        __device__ __forceinline__ T masked(T in, T held, std::uint32_t word) const {
-            float result = keeps(mask, word) ? __fmul_rn(to_float(in), mask.factor) : 0.0f;
+        __device__ __forceinline__ T masked(T in, T held, std::uint32_t word, int half) const {
+            float result = keeps(mask, word, half) ? __fmul_rn(to_float(in), mask.factor) : 0.0f;
             if constexpr (kAccumulate) result += to_float(held);
             return from_float<T>(result);
         }
         template <int M>
         __device__ __forceinline__ void store(int i, const Value<M>& value) const {
-            static_assert(M == 1 || M % 4 == 0);
+            static_assert(M == 1 || M == 4 || M == 8);
             Vector<T, M> out;
-            const auto group = static_cast<std::uint32_t>(i / 4);
+            const uint4 words = mask_words(mask, token, static_cast<std::uint32_t>(i / 8));
+            // The words from column i on, i a multiple of M.
+            const bool second = i % 8 >= 4;
+            const std::uint32_t from[4] = {M < 8 && second ? words.z : words.x,
+                                           M < 8 && second ? words.w : words.y, words.z, words.w};
             if constexpr (M == 1) {
-                const uint4 words = mask_words(mask, token, group);
-                const std::uint32_t low = i % 2 == 0 ? words.x : words.y;
-                const std::uint32_t high = i % 2 == 0 ? words.z : words.w;
-                out.at[0] = masked(value.x.at[0], value.y.at[0], i % 4 < 2 ? low : high);
+                out.at[0] =
+                    masked(value.x.at[0], value.y.at[0], i % 4 < 2 ? from[0] : from[1], i % 2);
             } else {
 #pragma unroll
-                for (int g = 0; g < M / 4; ++g) {
-                    const uint4 words =
-                        mask_words(mask, token, group + static_cast<std::uint32_t>(g));
-                    const int k = g * 4;
-                    out.at[k] = masked(value.x.at[k], value.y.at[k], words.x);
-                    out.at[k + 1] = masked(value.x.at[k + 1], value.y.at[k + 1], words.y);
-                    out.at[k + 2] = masked(value.x.at[k + 2], value.y.at[k + 2], words.z);
-                    out.at[k + 3] = masked(value.x.at[k + 3], value.y.at[k + 3], words.w);
-                }
+                for (int k = 0; k < M; ++k)
+                    out.at[k] = masked(value.x.at[k], value.y.at[k], from[k / 2], k % 2);
             }
             store_vector(y + i, out);
         }

@@ -4,10 +4,10 @@
 //
 // A masked element is not rounded after its scaling: 1 / (1 - p) multiplies the fp32 sum once.
 //
-// Floor: x or dy once, or dx twice, at the bandwidth of the memory. Where the generator makes the masks it
-// is above that: some 50 integer instructions for each 4 elements and part, on units that finish 64 of them
-// a clock in a multiprocessor; 8192 x 2560 x 3 take about 45 us on 132 of these. Bits that were kept cost 6
-// for each 4 elements, and a byte read for each 8.
+// Floor: x or dy once, or dx twice, at the bandwidth of the memory. Only down makes masks; the backward reads
+// the bits that it kept. Making them takes some 35 logical operations and 11 wide products for each 8 elements
+// and part, on units that finish 64 and some 32 a clock in a multiprocessor: 8192 x 2560 x 3 take about 20 us
+// on 132 of these, where the memory takes 14; for one part or two they are hidden.
 #pragma once
 
 #include "garam/kernels/cuda/dropout.h"
@@ -32,10 +32,9 @@ struct LoraArguments {
     Rows h;                           // [tokens, tail]: u of down, which it writes; else dh
     Rows A_gradient[kLoraMostParts];  // f32 [rank, in]; no data: not trained
     LoraMasks masks;
-    // Bits of the masks, [tokens, parts, in / 8], column c in bit c % 8 of byte c / 8. nullptr: none are
-    // kept; otherwise they are read when written, and written when not.
-    std::uint8_t* kept = nullptr;
-    bool kept_is_written = false;
+    // Bits of the masks, [tokens, parts, lora_kept_words(in)]: word w has columns 32 w + c, even c in bit
+    // c / 2, odd c in bit 16 + c / 2. down writes them unless it is nullptr, the others read them.
+    std::uint32_t* kept = nullptr;
     int multiprocessors = 0;
     float* partial = nullptr;  // scratch
 };
@@ -69,6 +68,11 @@ constexpr bool lora_fuses(std::int64_t parts, std::int64_t rank, std::int64_t in
     return parts >= 1 && parts <= kLoraMostParts && rank_fits && in % 8 == 0;
 }
 
+// Words of a row of kept bits: such that four, which a warp writes at once, stay within 16 bytes.
+constexpr std::int64_t lora_kept_words(std::int64_t in) {
+    return (in + 127) / 128 * 4;
+}
+
 // How work is cut so that the card is full: `count` pieces, each of `each` units, at most lora_pieces().
 struct LoraCut {
     std::int64_t count = 1, each = 1;
@@ -84,9 +88,10 @@ constexpr LoraCut lora_cut(std::int64_t units, std::int64_t wanted) {
 constexpr std::int64_t kLoraBlocksEach = 2;  // blocks that a multiprocessor runs at once
 constexpr std::int64_t kLoraColumns = 32;    // of a warp's step
 
-// down: blocks of 32 tokens, columns cut into pieces; units of a step of 4 warps.
+// down: blocks of 32 tokens, columns cut into pieces; units of 4 steps of 4 warps.
 constexpr std::int64_t kLoraDownTokens = 32;
-constexpr std::int64_t kLoraDownColumns = 4 * kLoraColumns;
+constexpr std::int64_t kLoraDownSteps = 4;
+constexpr std::int64_t kLoraDownColumns = 4 * kLoraDownSteps * kLoraColumns;
 constexpr LoraCut lora_down_cut(std::int64_t tokens, std::int64_t in, int multiprocessors) {
     const std::int64_t blocks = (tokens + kLoraDownTokens - 1) / kLoraDownTokens;
     return lora_cut((in + kLoraDownColumns - 1) / kLoraDownColumns,
@@ -102,23 +107,17 @@ constexpr std::int64_t lora_down_scratch(std::int64_t tokens, std::int64_t in, s
     return rows * columns;
 }
 
-// down_backward: blocks of 64 columns, tokens cut into pieces; units of 64 tokens.
+// down_backward: blocks of 32 or 64 columns, tokens cut into pieces; units of a block's step, of 64 tokens
+// or more.
 constexpr std::int64_t kLoraBackwardTokens = 64;
 constexpr std::int64_t kLoraBackwardColumns = 2 * kLoraColumns;
-constexpr LoraCut lora_down_backward_cut(std::int64_t tokens, std::int64_t in,
-                                         int multiprocessors) {
-    const std::int64_t blocks = (in + kLoraBackwardColumns - 1) / kLoraBackwardColumns;
-    return lora_cut((tokens + kLoraBackwardTokens - 1) / kLoraBackwardTokens,
-                    kLoraBlocksEach * multiprocessors / blocks);
-}
-// The same where masks are read: units of a block's step, blocks of 32 or 64 columns.
 constexpr std::int64_t kLoraMostBlocksEach = 3;
-constexpr LoraCut lora_ring_cut(std::int64_t tokens, std::int64_t unit, std::int64_t in,
-                                std::int64_t columns, std::int64_t at_once) {
+constexpr LoraCut lora_down_backward_cut(std::int64_t tokens, std::int64_t unit, std::int64_t in,
+                                         std::int64_t columns, std::int64_t at_once) {
     const std::int64_t blocks = (in + columns - 1) / columns;
     return lora_cut((tokens + unit - 1) / unit, at_once / blocks);
 }
-// Floats of the most pieces of either.
+// Floats of the most pieces of any.
 constexpr std::int64_t lora_down_backward_scratch(std::int64_t tokens, std::int64_t in,
                                                   std::int64_t columns, int multiprocessors) {
     const std::int64_t blocks = (in + kLoraBackwardColumns - 1) / kLoraBackwardColumns;

@@ -1,6 +1,7 @@
-// u = [mask_0(x) A_0' | …] of one reading of x. A block has 32 tokens, 16 a warp; four warps of the same
-// tokens share the columns and add up at the end. Where there are few tokens, several blocks share the
-// columns and leave their sums in scratch, which a second kernel adds in order.
+// u = [mask_0(x) A_0' | …] of one reading of x, and the masks' bits. A block has 32 tokens, 16 a warp; four
+// warps of the same tokens share the columns and add up at the end. Where there are few tokens, several
+// blocks share the columns and leave their sums in scratch, which a second kernel adds in order.
+#include "garam/kernels/cuda/early_launch.cuh"
 #include "garam/kernels/cuda/lora_tiles.cuh"
 
 namespace garam::cuda {
@@ -9,101 +10,137 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kHigh = 2;  // warps of different tokens
 constexpr int kRows = 2;  // of a lane: g and g + 8 of its warp's
-constexpr std::int64_t kStep = kWarps / kHigh * kLoraColumns;
-static_assert(kStep == kLoraDownColumns);
+// A warp's unit: the columns of four words of a row's bits, a word each of its steps. A stage of its ring has
+// one step, so that step s lies in stage s.
+constexpr int kSteps = static_cast<int>(kLoraDownSteps);
+constexpr std::int64_t kUnit = kSteps * kLoraColumns;
+static_assert(kWarps / kHigh * kUnit == kLoraDownColumns);
+static_assert(kSteps == 4);
 
-template <int kParts, int kTiles, Masking kMasking>
+// What lanes 4g … 4g + 3 have kept of a row in four steps, as words of 32 columns of one step each, word t in
+// lane t: the nibble of lane i and step j, one in either half of a word, becomes that of lane j and step i.
+__device__ __forceinline__ std::uint32_t word_of_step(std::uint32_t kept, int t) {
+    const std::uint32_t own = t % 2 == 0 ? 0x0f0f0f0fu : 0xf0f0f0f0u;
+    std::uint32_t other = __shfl_xor_sync(0xffffffffu, kept, 1);
+    other = __funnelshift_l(other, other, t % 2 == 0 ? 4 : 28);
+    kept = (kept & own) | (other & ~own);
+    other = __shfl_xor_sync(0xffffffffu, kept, 2);
+    return __byte_perm(kept, other, t < 2 ? 0x6240 : 0x3715);
+}
+
+template <int kParts, int kTiles>
 __global__ void __launch_bounds__(kWarps* kWarp, 2)
     down_kernel(const __grid_constant__ LoraArguments x, const __grid_constant__ LoraKeys keys,
                 std::int64_t units) {
     constexpr int kRank = 8 * kTiles;
     constexpr int kSums = kParts * kTiles * 4;
-    __shared__ float shared[kWarps / 2 * kSums * kWarp];
+    constexpr int kRing = kWarps * kSteps * kRows * kWarp;  // in pieces of 16 bytes
+    constexpr int kExchange = kWarps / 2 * kSums * kWarp / 4;
+    __shared__ uint4 shared[kRing > kExchange ? kRing : kExchange];
+    __shared__ uint4 mask_rows[kParts][kLoraDownTokens];
+    let_next_begin();
+    wait_for_previous();
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int g = lane / 4;
     const int t = lane % 4;
     const std::int64_t first_token = static_cast<std::int64_t>(blockIdx.x) * kLoraDownTokens;
-
-    __shared__ uint4 stages[kWarps][kRingStages][kRows][kWarp];
-    __shared__ uint4 mask_rows[kParts][kLoraDownTokens];
-    if constexpr (kMasking == Masking::make) {
-        for (int i = static_cast<int>(threadIdx.x); i < kParts * kLoraDownTokens;
-             i += kWarps * kWarp) {
-            const int part = i / kLoraDownTokens;
-            const int row = i % kLoraDownTokens;
-            mask_rows[part][row] = lora_mask_row(keys.of[part], lora_token(x, first_token + row));
-        }
-        __syncthreads();
-    }
-
-    const int first_row = warp % kHigh * 16 + g;  // of the lane, in the block
-    const Bf16* const rows = bf16_row(x.x, first_token + first_row);
+    const int first_row = warp % kHigh * 16 + g;                   // of the lane, in the block
     const std::int64_t left = x.tokens - first_token - first_row;  // rows until the end
-    // A warp's steps are the warps' number apart.
     const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * units * kLoraDownColumns;
     const std::int64_t end = min(begin + units * kLoraDownColumns, x.in);
-    std::int64_t column = begin + warp / kHigh * kLoraColumns + 8 * t;
-    float sums[kSums] = {};
+    const std::int64_t first_unit = begin + warp / kHigh * kUnit;
+
     // Of the ring a lane reads what it copied itself.
-    const std::uint32_t ring = shared_address(&stages[warp][0][0][lane]);
     constexpr std::uint32_t kStage = kRows * kWarp * sizeof(uint4);
-    std::int64_t to_copy = column;
-    const auto copy = [&](std::uint32_t to) {
+    const std::uint32_t ring = shared_address(&shared[warp * (kSteps * kRows * kWarp) + lane]);
+    std::int64_t to_copy = first_unit + 8 * t;
+    const Bf16* from_x = bf16_row(x.x, first_token + first_row) + to_copy;
+    const auto copy = [&](int step) {
 #pragma unroll
         for (int i = 0; i < kRows; ++i)
-            copy_async_16(to + i * (kWarp * sizeof(uint4)), rows + 8 * i * x.x.pitch + to_copy,
-                          8 * i < left && to_copy < end);
+            copy_async_16(ring + step * kStage + i * (kWarp * sizeof(uint4)),
+                          from_x + 8 * i * x.x.pitch, 8 * i < left && to_copy < end);
         copy_async_commit();
-        to_copy += kStep;
+        const std::int64_t ahead =
+            step == kSteps - 1 ? kLoraDownColumns - kUnit + kLoraColumns : kLoraColumns;
+        to_copy += ahead;
+        from_x += ahead;
     };
-    copy(ring);
-    copy(ring + kStage);
-    int stage = 0;
-    for (; column - 8 * t < end; column += kStep) {
-        copy_async_wait<kRingStages - 2>();
-        uint4 now[kRows];
 #pragma unroll
-        for (int i = 0; i < kRows; ++i)
-            now[i] = load_shared_16(ring + stage * kStage + i * (kWarp * sizeof(uint4)));
-        copy(ring + (stage == 0 ? kRingStages - 1 : stage - 1) * kStage);
-        stage = stage + 1 == kRingStages ? 0 : stage + 1;
-        const auto group = static_cast<std::uint32_t>(column / 4);
+    for (int step = 0; step < kSteps - 1; ++step)
+        copy(step);
+
+    for (int i = static_cast<int>(threadIdx.x); i < kParts * kLoraDownTokens; i += kWarps * kWarp) {
+        const int part = i / kLoraDownTokens;
+        const int row = i % kLoraDownTokens;
+        mask_rows[part][row] = lora_mask_row(keys.of[part], lora_token(x, first_token + row));
+    }
+    __syncthreads();
+
+    float sums[kSums] = {};
+    for (std::int64_t unit = first_unit; unit < end; unit += kLoraDownColumns) {
+        std::uint32_t kept[kParts][kRows] = {};
+#pragma unroll 1
+        for (int step = 0; step < kSteps; ++step) {
+            const std::int64_t column = unit + step * kLoraColumns + 8 * t;
+            copy_async_wait<kSteps - 2>();
+            uint4 now[kRows];
+#pragma unroll
+            for (int i = 0; i < kRows; ++i)
+                now[i] = load_shared_16(ring + step * kStage + i * (kWarp * sizeof(uint4)));
+            copy((step + kSteps - 1) % kSteps);
+            const auto group = static_cast<std::uint32_t>(column / 8);
+            const std::uint32_t first_two = 0x00010001u << 4 * step;  // bits of the step
+#pragma unroll
+            for (int part = 0; part < kParts; ++part) {
+                uint4 b[kTiles];
+#pragma unroll
+                for (int tile = 0; tile < kTiles; ++tile)
+                    b[tile] = load_or_zero(bf16_row(x.A, part * kRank + 8 * tile + g) + column,
+                                           column < end);
+                uint4 in_part[kRows];
+#pragma unroll
+                for (int i = 0; i < kRows; ++i) {
+                    const uint4 words =
+                        lora_words(keys.of[part], mask_rows[part][first_row + 8 * i], group);
+                    const std::uint32_t halves[4] = {
+                        kept_halves(words.x, keys), kept_halves(words.y, keys),
+                        kept_halves(words.z, keys), kept_halves(words.w, keys)};
+                    in_part[i] = make_uint4(now[i].x & halves[0], now[i].y & halves[1],
+                                            now[i].z & halves[2], now[i].w & halves[3]);
+#pragma unroll
+                    for (int j = 0; j < 4; ++j)
+                        kept[part][i] |= halves[j] & first_two << j;
+                }
+                const uint4& top = in_part[0];
+                const uint4& low = in_part[1];
+                const std::uint32_t first[4] = {top.x, low.x, top.y, low.y};
+                const std::uint32_t second[4] = {top.z, low.z, top.w, low.w};
+#pragma unroll
+                for (int tile = 0; tile < kTiles; ++tile) {
+                    float(&sum)[4] =
+                        *reinterpret_cast<float(*)[4]>(&sums[(part * kTiles + tile) * 4]);
+                    multiply_add(sum, first, b[tile].x, b[tile].y);
+                    multiply_add(sum, second, b[tile].z, b[tile].w);
+                }
+            }
+        }
+        if (x.kept == nullptr) continue;
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
-            uint4 b[kTiles];
-#pragma unroll
-            for (int tile = 0; tile < kTiles; ++tile)
-                b[tile] =
-                    load_or_zero(bf16_row(x.A, part * kRank + 8 * tile + g) + column, column < end);
-            uint4 in_part[kRows];
 #pragma unroll
             for (int i = 0; i < kRows; ++i) {
-                const int row = first_row + 8 * i;
-                const bool counts = 8 * i < left && column < end;
-                std::uint8_t* const kept = counts && x.kept != nullptr
-                                               ? kept_byte(x, first_token + row, part, column)
-                                               : nullptr;
-                if constexpr (kMasking == Masking::make)
-                    in_part[i] = masked(now[i], keys, part, mask_rows[part][row], group, kept);
-                else
-                    in_part[i] =
-                        masked_by(now[i], kept_bits_of(x, first_token + row, part, column, counts));
-            }
-            const uint4& top = in_part[0];
-            const uint4& low = in_part[1];
-            const std::uint32_t first[4] = {top.x, low.x, top.y, low.y};
-            const std::uint32_t second[4] = {top.z, low.z, top.w, low.w};
-#pragma unroll
-            for (int tile = 0; tile < kTiles; ++tile) {
-                float(&sum)[4] = *reinterpret_cast<float(*)[4]>(&sums[(part * kTiles + tile) * 4]);
-                multiply_add(sum, first, b[tile].x, b[tile].y);
-                multiply_add(sum, second, b[tile].z, b[tile].w);
+                const std::uint32_t word = word_of_step(kept[part][i], t);
+                if (8 * i < left)
+                    *(kept_word(x, first_token + first_row + 8 * i, part, unit) + t) = word;
             }
         }
     }
 
-    add_warps<kWarps, kHigh>(sums, shared);
+    copy_async_wait<0>();
+    __syncthreads();  // the ring is read
+    add_warps<kWarps, kHigh>(sums, reinterpret_cast<float*>(shared));
     if (gridDim.y == 1 && warp == kHigh) {
         const std::int64_t token = first_token + lane;
         if (token < x.tokens) {
@@ -136,6 +173,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
 
 // A thread two columns of u.
 __global__ void down_sum_kernel(const __grid_constant__ LoraArguments x, std::int64_t pieces) {
+    let_next_begin();
+    wait_for_previous();
     const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     const int pairs = x.tail / 2;
     const std::int64_t token = index / pairs;
@@ -163,16 +202,15 @@ void lora_down(StreamHandle stream, const LoraArguments& x) {
     const dim3 grid(static_cast<unsigned>((x.tokens + kLoraDownTokens - 1) / kLoraDownTokens),
                     static_cast<unsigned>(cut.count));
     for_lora_shape(x.parts, x.rank, [&]<int kParts, int kTiles>(LoraShape<kParts, kTiles>) {
-        for_masking(x, [&]<Masking kMasking>(LoraMasking<kMasking>) {
-            down_kernel<kParts, kTiles, kMasking>
-                <<<grid, kWarps * kWarp, 0, stream>>>(x, keys, cut.each);
-        });
+        launch_early(down_kernel<kParts, kTiles>, grid, dim3(kWarps * kWarp), 0, stream, x, keys,
+                     cut.each);
     });
     check_launch("lora_down");
     if (cut.count == 1) return;
     constexpr int kThreads = 256;
     const std::int64_t blocks = (x.tokens * (x.tail / 2) + kThreads - 1) / kThreads;
-    down_sum_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(x, cut.count);
+    launch_early(down_sum_kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream, x,
+                 cut.count);
     check_launch("lora_down_sum");
 }
 

@@ -1,114 +1,12 @@
-// A_gradient_m += dh_m' mask_m(x) of one reading of x. A block has 64 columns (two warps side by side) and
-// a piece of the tokens (four warps, 16 tokens each a step), which add up at the end; the pieces lie in
-// scratch, and a second kernel adds them in order.
+// A_gradient_m += dh_m' mask_m(x) of one reading of x. A block has 32 or 64 columns and a piece of the tokens;
+// each of its warps has 16 tokens a step and all columns, reads tiles of x and dh transposed out of shared
+// memory, and all add up at the end. The pieces lie in scratch, and a second kernel adds them in order.
+#include "garam/kernels/cuda/early_launch.cuh"
 #include "garam/kernels/cuda/lora_tiles.cuh"
 
 namespace garam::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kAcross = 2;
-
-template <int kParts, int kTiles, Masking kMasking>
-__global__ void __launch_bounds__(kWarps* kWarp, 2)
-    down_backward_kernel(const __grid_constant__ LoraArguments x,
-                         const __grid_constant__ LoraKeys keys, std::int64_t units) {
-    constexpr int kRank = 8 * kTiles;
-    constexpr int kHeights = (kTiles + 1) / 2;  // tiles of 16 ranks
-    constexpr int kSums = kParts * kHeights * 4 * 4;
-    __shared__ float shared[kWarps / 2 * kSums * kWarp];
-    const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const int g = lane / 4;
-    const int t = lane % 4;
-    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kLoraBackwardColumns +
-                                warp % kAcross * kLoraColumns + 8 * t;
-    const bool column_inside = column < x.in;
-    const auto group = static_cast<std::uint32_t>(column / 4);
-    const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * units * kLoraBackwardTokens;
-    const std::int64_t end = min(begin + units * kLoraBackwardTokens, x.tokens);
-
-    float sums[kSums] = {};
-    std::int64_t token = begin + warp / kAcross * 16 + g;
-    const auto load = [&](std::int64_t row) {
-        return load_or_zero(bf16_row(x.x, row) + column, column_inside && row < end);
-    };
-    uint4 next[2] = {load(token), load(token + 8)};
-    for (; token - g < end; token += kLoraBackwardTokens) {
-        const uint4 now[2] = {next[0], next[1]};
-        next[0] = load(token + kLoraBackwardTokens);
-        next[1] = load(token + kLoraBackwardTokens + 8);
-        TokenMask tokens[2] = {};
-        if constexpr (kMasking == Masking::make) {
-            tokens[0] = lora_token(x, token);
-            tokens[1] = lora_token(x, token + 8);
-        }
-#pragma unroll
-        for (int part = 0; part < kParts; ++part) {
-            // dh' of the step: ranks are the rows.
-            std::uint32_t a[kHeights][4];
-#pragma unroll
-            for (int i = 0; i < kHeights * 4; ++i) {
-                const int tile = i / 4 * 2 + i % 2;
-                const std::int64_t row = token + i / 2 % 2 * 8;
-                std::uint32_t pair = 0;
-                if (tile < kTiles && row < end)
-                    pair = *reinterpret_cast<const std::uint32_t*>(bf16_row(x.h, row) +
-                                                                   part * kRank + 8 * tile + 2 * t);
-                a[i / 4][i % 4] = tile < kTiles ? transposed(pair) : 0u;
-            }
-            uint4 in_part[2] = {now[0], now[1]};
-            if constexpr (kMasking != Masking::none) {
-#pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    const bool counts = column_inside && token + 8 * i < end;
-                    std::uint8_t* const kept = counts && x.kept != nullptr
-                                                   ? kept_byte(x, token + 8 * i, part, column)
-                                                   : nullptr;
-                    if constexpr (kMasking == Masking::make)
-                        in_part[i] = masked(now[i], keys, part,
-                                            lora_mask_row(keys.of[part], tokens[i]), group, kept);
-                    else
-                        in_part[i] =
-                            masked_by(now[i], kept_bits_of(x, token + 8 * i, part, column, counts));
-                }
-            }
-            const uint4& top = in_part[0];
-            const uint4& low = in_part[1];
-            const std::uint32_t b[4][2] = {{transposed(top.x), transposed(low.x)},
-                                           {transposed(top.y), transposed(low.y)},
-                                           {transposed(top.z), transposed(low.z)},
-                                           {transposed(top.w), transposed(low.w)}};
-#pragma unroll
-            for (int height = 0; height < kHeights; ++height) {
-#pragma unroll
-                for (int tile = 0; tile < 4; ++tile) {
-                    float(&sum)[4] = *reinterpret_cast<float(*)[4]>(
-                        &sums[((part * kHeights + height) * 4 + tile) * 4]);
-                    multiply_add(sum, a[height], b[tile][0], b[tile][1]);
-                }
-            }
-        }
-    }
-
-    add_warps<kWarps, kAcross>(sums, shared);
-    if (warp >= kAcross || !column_inside) return;
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-#pragma unroll
-        for (int tall = 0; tall < kTiles; ++tall) {  // 8 ranks
-            const std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * (kParts * kRank) +
-                                     part * kRank + 8 * tall + g;
-            float4* const to = reinterpret_cast<float4*>(x.partial + row * x.in + column);
-            const float* const sum = &sums[(part * kHeights + tall / 2) * 16 + tall % 2 * 2];
-            to[0] = make_float4(sum[0], sum[1], sum[4], sum[5]);
-            to[1] = make_float4(sum[8], sum[9], sum[12], sum[13]);
-        }
-    }
-}
-
-// The same where masks are read, or there are none. Here a block has as many columns as one warp, its
-// warps have 16 tokens each a step, and tiles of x and dh come transposed out of shared memory.
 template <int kParts, int kTiles>
 struct Ring {
     static constexpr int kHeights = (kTiles + 1) / 2;               // tiles of 16 ranks
@@ -128,15 +26,26 @@ struct Ring {
     static constexpr int kBytes = kRing > kExchange ? kRing : kExchange;
 };
 
+template <int kWords>
+__device__ __forceinline__ void copy_words(std::uint32_t to, const std::uint32_t* from,
+                                           bool inside) {
+    if constexpr (kWords == 1)
+        copy_async_4(to, from, inside);
+    else
+        copy_async_8(to, from, inside);
+}
+
 template <int kParts, int kTiles, bool kMasked>
 __global__ void __launch_bounds__(Ring<kParts, kTiles>::kWarps* kWarp,
                                   Ring<kParts, kTiles>::kBlocks)
-    down_backward_ring_kernel(const __grid_constant__ LoraArguments x, std::int64_t units) {
+    down_backward_kernel(const __grid_constant__ LoraArguments x, std::int64_t units) {
     using R = Ring<kParts, kTiles>;
     constexpr int kRank = 8 * kTiles;
     constexpr int kAcross = R::kAcross;
     constexpr int kHeights = R::kHeights;
     extern __shared__ uint4 dynamic[];
+    let_next_begin();
+    wait_for_previous();
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int g = lane / 4;
@@ -156,8 +65,8 @@ __global__ void __launch_bounds__(Ring<kParts, kTiles>::kWarps* kWarp,
     const int h_row = lane / 2;
     const Bf16* from_x = bf16_row(x.x, begin + x_row) + first_column + 8 * x_chunk;
     const Bf16* from_h = bf16_row(x.h, begin);
-    const std::uint8_t* from_bits =
-        kMasked ? kept_byte(x, begin + h_row, 0, first_column) : nullptr;
+    const std::uint32_t* from_bits =
+        kMasked ? kept_word(x, begin + h_row, 0, first_column) : nullptr;
     int to_copy = static_cast<int>(end - begin);
     const auto copy = [&](std::uint32_t to) {
         if (to_copy > 0) {
@@ -171,15 +80,14 @@ __global__ void __launch_bounds__(Ring<kParts, kTiles>::kWarps* kWarp,
             copy_h<R::kRanks>(to + R::kOfH, from_h, x.h.pitch, to_copy, lane);
             if constexpr (kMasked) {
 #pragma unroll
-                for (int i = 0; i < (kParts * kAcross + 1) / 2; ++i) {
-                    const int word = 2 * i + lane % 2;
-                    const int column = word % kAcross * static_cast<int>(kLoraColumns);
-                    if (word < kParts * kAcross)
-                        copy_async_4(to + R::kOfBits + 4 * (word * kStepTokens + h_row),
-                                     from_bits + word / kAcross * (x.in / 8) + column / 8,
-                                     h_row < to_copy && first_column + column < x.in);
+                for (int i = 0; i < (kParts + 1) / 2; ++i) {
+                    const int part = 2 * i + lane % 2;
+                    if (part < kParts)
+                        copy_words<kAcross>(
+                            to + R::kOfBits + 4 * kAcross * (part * kStepTokens + h_row),
+                            from_bits + part * lora_kept_words(x.in), h_row < to_copy);
                 }
-                from_bits += R::kTokens * x.parts * (x.in / 8);
+                from_bits += R::kTokens * x.parts * lora_kept_words(x.in);
             }
         }
         copy_async_commit();
@@ -217,25 +125,31 @@ __global__ void __launch_bounds__(Ring<kParts, kTiles>::kWarps* kWarp,
                         a[height],
                         at + R::kOfH + 16 * swizzled<R::kRanks>(lane % 8 + lane / 16 * 8, chunk));
                 }
-                // A byte of ones for each tile whose column g stays, of tokens 2t, 2t + 1 and these + 8.
-                std::uint32_t ones[4];
+                // Of tokens 2t, 2t + 1 and these + 8, one in either half, the bits of column g of all tiles
+                // at the tops of bytes: of tiles 0 and 2, and of 1 and 3.
+                std::uint32_t tops[2][2];
                 if constexpr (kMasked) {
-                    const std::uint32_t words =
-                        at + R::kOfBits + 4 * ((part * kAcross + across) * kStepTokens + 2 * t);
 #pragma unroll
-                    for (int i = 0; i < 4; ++i)
-                        ones[i] =
-                            (load_shared_4(words + 4 * (i % 2 + i / 2 * 8)) >> g & 0x01010101u) *
-                            0xffu;
+                    for (int i = 0; i < 2; ++i) {
+                        const std::uint32_t words =
+                            at + R::kOfBits +
+                            4 * (kAcross * (part * kStepTokens + 2 * t + 8 * i) + across);
+                        const std::uint32_t nibbles =
+                            __byte_perm(load_shared_4(words), load_shared_4(words + 4 * kAcross),
+                                        g % 2 == 0 ? 0x5410 : 0x7632);
+                        tops[i][0] = nibbles << (7 - g / 2);
+                        tops[i][1] = nibbles << (3 - g / 2);
+                    }
                 }
 #pragma unroll
                 for (int tile = 0; tile < 4; ++tile) {
                     std::uint32_t b0 = columns[tile / 2][tile % 2 * 2];
                     std::uint32_t b1 = columns[tile / 2][tile % 2 * 2 + 1];
                     if constexpr (kMasked) {
-                        const std::uint32_t of_tile = 0x4400u + 0x1111u * tile;
-                        b0 &= __byte_perm(ones[0], ones[1], of_tile);
-                        b1 &= __byte_perm(ones[2], ones[3], of_tile);
+                        const std::uint32_t of_b0 = tops[0][tile % 2];
+                        const std::uint32_t of_b1 = tops[1][tile % 2];
+                        b0 &= tile < 2 ? permuted<0xaa88>(of_b0) : permuted<0xbb99>(of_b0);
+                        b1 &= tile < 2 ? permuted<0xaa88>(of_b1) : permuted<0xbb99>(of_b1);
                     }
 #pragma unroll
                     for (int height = 0; height < kHeights; ++height) {
@@ -273,22 +187,24 @@ __global__ void __launch_bounds__(Ring<kParts, kTiles>::kWarps* kWarp,
 }
 
 template <int kParts, int kTiles, bool kMasked>
-std::int64_t start_ring(StreamHandle stream, const LoraArguments& x) {
+std::int64_t start(StreamHandle stream, const LoraArguments& x) {
     using R = Ring<kParts, kTiles>;
     constexpr std::int64_t kColumns = R::kAcross * kLoraColumns;
-    const LoraCut cut =
-        lora_ring_cut(x.tokens, R::kTokens, x.in, kColumns, R::kBlocks * x.multiprocessors);
-    const auto kernel = down_backward_ring_kernel<kParts, kTiles, kMasked>;
+    const LoraCut cut = lora_down_backward_cut(x.tokens, R::kTokens, x.in, kColumns,
+                                               R::kBlocks * x.multiprocessors);
+    const auto kernel = down_backward_kernel<kParts, kTiles, kMasked>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, R::kBytes);
     const dim3 grid(static_cast<unsigned>((x.in + kColumns - 1) / kColumns),
                     static_cast<unsigned>(cut.count));
-    kernel<<<grid, R::kWarps * kWarp, R::kBytes, stream>>>(x, cut.each);
+    launch_early(kernel, grid, dim3(R::kWarps * kWarp), R::kBytes, stream, x, cut.each);
     return cut.count;
 }
 
 // A thread four columns of a row.
 __global__ void down_backward_sum_kernel(const __grid_constant__ LoraArguments x,
                                          std::int64_t pieces) {
+    let_next_begin();
+    wait_for_previous();
     const std::int64_t column =
         (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 4;
     const int row = static_cast<int>(blockIdx.y);
@@ -325,28 +241,14 @@ __global__ void down_backward_sum_kernel(const __grid_constant__ LoraArguments x
 void lora_down_backward(StreamHandle stream, const LoraArguments& x) {
     std::int64_t pieces = 0;
     for_lora_shape(x.parts, x.rank, [&]<int kParts, int kTiles>(LoraShape<kParts, kTiles>) {
-        if (!x.masks.active) {
-            pieces = start_ring<kParts, kTiles, false>(stream, x);
-        } else if (kept_in_words(x)) {
-            pieces = start_ring<kParts, kTiles, true>(stream, x);
-        } else {
-            const LoraCut cut = lora_down_backward_cut(x.tokens, x.in, x.multiprocessors);
-            const LoraKeys keys = lora_keys(x.masks);
-            const dim3 grid(
-                static_cast<unsigned>((x.in + kLoraBackwardColumns - 1) / kLoraBackwardColumns),
-                static_cast<unsigned>(cut.count));
-            for_masking(x, [&]<Masking kMasking>(LoraMasking<kMasking>) {
-                down_backward_kernel<kParts, kTiles, kMasking>
-                    <<<grid, kWarps * kWarp, 0, stream>>>(x, keys, cut.each);
-            });
-            pieces = cut.count;
-        }
+        pieces = x.masks.active ? start<kParts, kTiles, true>(stream, x)
+                                : start<kParts, kTiles, false>(stream, x);
     });
     check_launch("lora_down_backward");
     constexpr int kThreads = 128;
     const dim3 sum_grid(static_cast<unsigned>((x.in / 4 + kThreads - 1) / kThreads),
                         static_cast<unsigned>(x.parts * x.rank));
-    down_backward_sum_kernel<<<sum_grid, kThreads, 0, stream>>>(x, pieces);
+    launch_early(down_backward_sum_kernel, sum_grid, dim3(kThreads), 0, stream, x, pieces);
     check_launch("lora_down_backward_sum");
 }
 

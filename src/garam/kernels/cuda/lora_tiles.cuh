@@ -1,9 +1,9 @@
 // What the LoRA kernels share: how a warp's step of 32 columns lies in its registers, and its masks.
 //
-// A lane with g = lane / 4 and t = lane % 4 holds columns 8t … 8t + 7 of row g: 16 bytes of memory, and
-// two calls of the generator, whose words are those of 4 neighbouring columns. Tensor cores want other
-// columns there; where these are summed over, or are columns of the result, they may be renamed: register
-// j of the four holds columns 2t and 2t + 1 of tile j, which stand for 8t + 2j and 8t + 2j + 1.
+// A lane with g = lane / 4 and t = lane % 4 holds columns 8t … 8t + 7 of row g: 16 bytes of memory, and one
+// call of the generator. Tensor cores want other columns there; where these are summed over, or are columns
+// of the result, they may be renamed: register j of the four holds columns 2t and 2t + 1 of tile j, which
+// stand for 8t + 2j and 8t + 2j + 1, like the halves of the generator's word j.
 #pragma once
 
 #include "garam/kernels/cuda/device_code.cuh"
@@ -13,19 +13,20 @@
 
 namespace garam::cuda {
 
-constexpr int kLoraRounds = 10;
 constexpr std::uint32_t kPhilox0 = 0xD2511F53u;  // the multipliers of core/philox.h
 constexpr std::uint32_t kPhilox1 = 0xCD9E8D57u;
 
-// What of the masks a launch can know beforehand: the generator's keys of every round, and the
-// threshold for whole words.
+// What of the masks a launch can know beforehand: the generator's keys of every round, and the threshold in
+// parts (kept_halves).
 struct LoraKeys {
-    std::uint32_t of[kLoraMostParts][kLoraRounds][2];
-    std::uint32_t threshold;
+    std::uint32_t of[kLoraMostParts][kMaskRounds][2];
+    std::uint32_t addend, below_half;
 };
 inline LoraKeys lora_keys(const LoraMasks& masks) {
     LoraKeys keys{};
-    keys.threshold = masks.common.threshold << 8;
+    const std::uint32_t threshold = masks.common.threshold;
+    keys.addend = (0x8000u - (threshold & 0x7fffu)) * 0x00010001u;
+    keys.below_half = threshold < 0x8000u ? ~0u : 0u;
     for (int part = 0; part < kLoraMostParts; ++part) {
         auto low = static_cast<std::uint32_t>(masks.keys[part]);
         auto high = static_cast<std::uint32_t>(masks.keys[part] >> 32);
@@ -41,7 +42,7 @@ inline LoraKeys lora_keys(const LoraMasks& masks) {
 
 // The generator's first two rounds as far as they depend on the token only. Of the counter
 // {group, position, sample low, sample high xor step} the last three words are the token's.
-__device__ __forceinline__ uint4 lora_mask_row(const std::uint32_t (&keys)[kLoraRounds][2],
+__device__ __forceinline__ uint4 lora_mask_row(const std::uint32_t (&keys)[kMaskRounds][2],
                                                const TokenMask& token) {
     const std::uint64_t first = std::uint64_t{kPhilox1} * token.sample_low;
     const std::uint64_t second =
@@ -52,9 +53,9 @@ __device__ __forceinline__ uint4 lora_mask_row(const std::uint32_t (&keys)[kLora
         static_cast<std::uint32_t>(second >> 32) ^ keys[1][1], static_cast<std::uint32_t>(second));
 }
 
-// mask_words() of philox.cuh: what is left of them for a group of 4 columns, with keys from the launch's
+// mask_words() of philox.cuh: what is left of them for a group of 8 columns, with keys from the launch's
 // constants. The product with the group serves all rows and parts.
-__device__ __forceinline__ uint4 lora_words(const std::uint32_t (&keys)[kLoraRounds][2],
+__device__ __forceinline__ uint4 lora_words(const std::uint32_t (&keys)[kMaskRounds][2],
                                             const uint4& row, std::uint32_t group) {
     const std::uint64_t of_group = std::uint64_t{kPhilox0} * group;
     const std::uint64_t mixed =
@@ -63,7 +64,7 @@ __device__ __forceinline__ uint4 lora_words(const std::uint32_t (&keys)[kLoraRou
                                static_cast<std::uint32_t>(mixed),
                                row.z ^ static_cast<std::uint32_t>(of_group), row.w);
 #pragma unroll
-    for (int round = 2; round < kLoraRounds; ++round) {
+    for (int round = 2; round < kMaskRounds; ++round) {
         const std::uint64_t product0 = std::uint64_t{kPhilox0} * counter.x;
         const std::uint64_t product1 = std::uint64_t{kPhilox1} * counter.z;
         counter =
@@ -75,28 +76,6 @@ __device__ __forceinline__ uint4 lora_words(const std::uint32_t (&keys)[kLoraRou
     return counter;
 }
 
-// The bits of two neighbours that stay.
-__device__ __forceinline__ std::uint32_t kept_bits(std::uint32_t first, std::uint32_t second,
-                                                   std::uint32_t threshold) {
-    return (first >= threshold ? 0x0000ffffu : 0u) | (second >= threshold ? 0xffff0000u : 0u);
-}
-
-// Where a kernel has its masks from: nowhere, the generator, or bits that another has written.
-enum class Masking { none, make, read };
-
-// Of one of the parts, one row and 8 columns: the byte of the bits.
-__device__ __forceinline__ std::uint8_t* kept_byte(const LoraArguments& x, std::int64_t token,
-                                                   int part, std::int64_t column) {
-    return x.kept + (token * x.parts + part) * (x.in / 8) + column / 8;
-}
-
-// The bits of a place that counts; of some place for one whose elements are zero anyway. No branch: what
-// follows is work of all lanes together.
-__device__ __forceinline__ std::uint32_t kept_bits_of(const LoraArguments& x, std::int64_t token,
-                                                      int part, std::int64_t column, bool counts) {
-    return *(counts ? kept_byte(x, token, part, column) : x.kept);
-}
-
 // Bytes of x, or with 8 added to a selector that byte's top bit eight times (which __byte_perm, unlike the
 // instruction, leaves out).
 template <std::uint32_t kSelector>
@@ -106,34 +85,18 @@ __device__ __forceinline__ std::uint32_t permuted(std::uint32_t x) {
     return y;
 }
 
-// mask(x) of a lane's 8 columns, without the factor, by 8 bits.
-__device__ __forceinline__ uint4 masked_by(uint4 x, std::uint32_t bits) {
-    // Four bits to the tops of four bytes, which are then repeated over bytes.
-    const std::uint32_t low = (bits & 0xfu) * 0x10204080u;
-    const std::uint32_t high = (bits >> 4) * 0x10204080u;
-    x.x &= permuted<0x9988>(low);
-    x.y &= permuted<0xbbaa>(low);
-    x.z &= permuted<0x9988>(high);
-    x.w &= permuted<0xbbaa>(high);
-    return x;
+// Ones in the halves of the word that are at least the threshold. The sum's top bits say so of the lower 15
+// bits (it carries nothing from half to half); where the threshold's own top bit is 0 the half's is enough,
+// else both are needed: the majority of the three.
+__device__ __forceinline__ std::uint32_t kept_halves(std::uint32_t word, const LoraKeys& keys) {
+    const std::uint32_t sum = (word & 0x7fff7fffu) + keys.addend;
+    return permuted<0xbb99>((word & sum) | (keys.below_half & (word | sum)));
 }
 
-// The same by the generator; `kept`, unless it is nullptr, gets the bits. `row` is lora_mask_row() of the
-// part and the token, `group` the first column / 4.
-__device__ __forceinline__ uint4 masked(uint4 x, const LoraKeys& keys, int part, const uint4& row,
-                                        std::uint32_t group, std::uint8_t* kept) {
-    const uint4 low = lora_words(keys.of[part], row, group);
-    const std::uint32_t k0 = kept_bits(low.x, low.y, keys.threshold);
-    const std::uint32_t k1 = kept_bits(low.z, low.w, keys.threshold);
-    const uint4 high = lora_words(keys.of[part], row, group + 1);
-    const std::uint32_t k2 = kept_bits(high.x, high.y, keys.threshold);
-    const std::uint32_t k3 = kept_bits(high.z, high.w, keys.threshold);
-    if (kept != nullptr) {
-        const std::uint32_t bits =
-            (k0 & 0x00020001u) | (k1 & 0x00080004u) | (k2 & 0x00200010u) | (k3 & 0x00800040u);
-        *kept = static_cast<std::uint8_t>(bits | bits >> 16);
-    }
-    return make_uint4(x.x & k0, x.y & k1, x.z & k2, x.w & k3);
+// Of one of the parts and one row: the word of a multiple of 32 columns.
+__device__ __forceinline__ std::uint32_t* kept_word(const LoraArguments& x, std::int64_t token,
+                                                    int part, std::int64_t column) {
+    return x.kept + (token * x.parts + part) * lora_kept_words(x.in) + column / kLoraColumns;
 }
 
 // The token's words; of the last one for tokens beyond the end, whose elements nobody uses.
@@ -186,11 +149,6 @@ __device__ __forceinline__ void copy_h(std::uint32_t to, const Bf16* h, std::int
     }
 }
 
-// Kept bits as words of 32 columns are copied where rows of them begin at such.
-constexpr bool kept_in_words(const LoraArguments& x) {
-    return x.kept != nullptr && x.kept_is_written && x.in % kLoraColumns == 0;
-}
-
 // Adds the sums of a block's warps into those of the first `kGroup`: warp w gets w + kGroup * i for all i,
 // by halves, so that few lie in shared memory. `shared` holds kWarps / 2 * kCount * 32 floats.
 template <int kWarps, int kGroup, int kCount>
@@ -217,8 +175,6 @@ __device__ __forceinline__ void add_warps(float (&sums)[kCount], float* shared) 
 // Calls body(parts, tiles) with the two as constants.
 template <int kParts, int kTiles>
 struct LoraShape {};
-template <Masking kMasking>
-struct LoraMasking {};
 template <typename Body>
 void for_lora_shape(int parts, int rank, const Body& body) {
     const auto of_parts = [&]<int kParts>() {
@@ -232,15 +188,6 @@ void for_lora_shape(int parts, int rank, const Body& body) {
     if (parts == 1) of_parts.template operator()<1>();
     if (parts == 2) of_parts.template operator()<2>();
     if (parts == 3) of_parts.template operator()<3>();
-}
-
-// The same for body(masking) of the arguments' masks.
-template <typename Body>
-void for_masking(const LoraArguments& x, const Body& body) {
-    if (x.kept != nullptr && x.kept_is_written)
-        body(LoraMasking<Masking::read>{});
-    else
-        body(LoraMasking<Masking::make>{});
 }
 
 void lora_down(StreamHandle stream, const LoraArguments& arguments);

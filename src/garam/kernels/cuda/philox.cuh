@@ -1,4 +1,4 @@
-// The generator of core/philox.h on a card, word for word, and the dropout mask of ops/dropout.h.
+// The generator of dropout's masks on a card, word for word philox<7> of core/philox.h (ops/dropout.h).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,9 +9,11 @@
 
 namespace garam::cuda {
 
+constexpr int kMaskRounds = 7;
+
 __device__ __forceinline__ uint4 philox(uint4 counter, uint2 key) {
 #pragma unroll
-    for (int round = 0; round < 10; ++round) {
+    for (int round = 0; round < kMaskRounds; ++round) {
         const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter.x;
         const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter.z;
         counter = make_uint4(static_cast<std::uint32_t>(product1 >> 32) ^ counter.y ^ key.x,
@@ -34,7 +36,7 @@ __device__ __forceinline__ TokenMask token_mask(const DropoutMask& mask, std::in
             static_cast<std::uint32_t>(sample >> 32) ^ static_cast<std::uint32_t>(*mask.step)};
 }
 
-// The words of columns [4 * group, 4 * group + 4).
+// The words of columns [8 * group, 8 * group + 8), two columns a word, the first in the low half.
 __device__ __forceinline__ uint4 mask_words(const DropoutMask& mask, const TokenMask& token,
                                             std::uint32_t group) {
     return philox(make_uint4(group, token.position, token.sample_low, token.sample_high_xor_step),
@@ -42,10 +44,10 @@ __device__ __forceinline__ uint4 mask_words(const DropoutMask& mask, const Token
                              static_cast<std::uint32_t>(mask.key >> 32)));
 }
 
-// Whether an element is multiplied by mask.factor; otherwise it is 0, also where the element is
-// infinite.
-__device__ __forceinline__ bool keeps(const DropoutMask& mask, std::uint32_t word) {
-    return (word >> 8) >= mask.threshold;
+// Whether an element is multiplied by mask.factor, by the half of its word; otherwise it is 0, also
+// where the element is infinite.
+__device__ __forceinline__ bool keeps(const DropoutMask& mask, std::uint32_t word, int half) {
+    return (half == 0 ? word & 0xffffu : word >> 16) >= mask.threshold;
 }
 
 }  // namespace garam::cuda

@@ -44,6 +44,13 @@ __device__ __forceinline__ void copy_async_4(std::uint32_t shared, const void* g
                  "r"(bytes)
                  : "memory");
 }
+__device__ __forceinline__ void copy_async_8(std::uint32_t shared, const void* global,
+                                             bool inside) {
+    const int bytes = inside ? 8 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;\n" ::"r"(shared), "l"(global),
+                 "r"(bytes)
+                 : "memory");
+}
 __device__ __forceinline__ void copy_async_commit() {
     asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
