@@ -2,6 +2,7 @@
 // (32 of rank 32): of B in registers, of the gradient as sums. It goes through a piece of the tokens, 16 a
 // step, and the 8 warps of a block, side by side, add up their parts of dh at every step. These and the
 // pieces' gradients lie in scratch, and a second kernel adds them in order.
+#include "garam/kernels/cuda/early_launch.cuh"
 #include "garam/kernels/cuda/lora_tiles.cuh"
 
 namespace garam::cuda {
@@ -50,6 +51,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
     constexpr int kRank = 8 * kTiles;
     constexpr int kSlices = 2 * R::kAcross;  // of 16 columns
     extern __shared__ uint4 dynamic[];
+    let_next_begin();
+    wait_for_previous();
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int g = lane / 4;
@@ -192,7 +195,7 @@ void start(StreamHandle stream, const LoraUpArguments& x, const UpLayout& layout
     const auto kernel = up_backward_kernel<kTiles>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
     const dim3 grid(static_cast<unsigned>(lora_up_chunks(x)), static_cast<unsigned>(cut.count));
-    kernel<<<grid, kWarps * kWarp, kBytes, stream>>>(x, layout, cut.each);
+    launch_early(kernel, grid, dim3(kWarps * kWarp), kBytes, stream, x, layout, cut.each);
 }
 
 constexpr int kSumThreads = 128;
@@ -266,6 +269,8 @@ __global__ void __launch_bounds__(kSumThreads)
     up_backward_sum_kernel(const __grid_constant__ LoraUpArguments x,
                            const __grid_constant__ UpLayout layout, std::int64_t pieces,
                            std::int64_t gradient_blocks) {
+    let_next_begin();
+    wait_for_previous();
     const std::int64_t block = blockIdx.x;
     if (block < gradient_blocks)
         sum_gradient(x, layout, block * kSumThreads + threadIdx.x, pieces);
@@ -290,8 +295,8 @@ void lora_up_backward(StreamHandle stream, const LoraUpArguments& x) {
     };
     const std::int64_t of_gradients = blocks(lora_up_outputs(x) * (x.rank / 4));
     const std::int64_t of_dh = blocks(layout.steps * (x.tail / 8 * 2) * kWarp);
-    up_backward_sum_kernel<<<static_cast<unsigned>(of_gradients + of_dh), kSumThreads, 0, stream>>>(
-        x, layout, cut.count, of_gradients);
+    launch_early(up_backward_sum_kernel, dim3(static_cast<unsigned>(of_gradients + of_dh)),
+                 dim3(kSumThreads), 0, stream, x, layout, cut.count, of_gradients);
     check_launch("lora_up_backward_sum");
 }
 
