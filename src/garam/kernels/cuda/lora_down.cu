@@ -1,6 +1,8 @@
 // u = [mask_0(x) A_0' | …] of one reading of x, and the masks' bits. A block has 32 tokens, 16 a warp; four
 // warps of the same tokens share the columns and add up at the end. Where there are few tokens, several
 // blocks share the columns and leave their sums in scratch, which a second kernel adds in order.
+#include <algorithm>
+
 #include "garam/kernels/cuda/early_launch.cuh"
 #include "garam/kernels/cuda/lora_tiles.cuh"
 
@@ -10,12 +12,19 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kHigh = 2;  // warps of different tokens
 constexpr int kRows = 2;  // of a lane: g and g + 8 of its warp's
-// A warp's unit: the columns of four words of a row's bits, a word each of its steps. A stage of its ring has
-// one step, so that step s lies in stage s.
+// A warp's unit: the columns of four words of a row's bits, a word each of its steps. It copies the next one
+// while it works on one: 256 bytes of a row at once, which the memory likes better than 64 now and then.
 constexpr int kSteps = static_cast<int>(kLoraDownSteps);
 constexpr std::int64_t kUnit = kSteps * kLoraColumns;
 static_assert(kWarps / kHigh * kUnit == kLoraDownColumns);
 static_assert(kSteps == 4);
+constexpr std::uint32_t kStepBytes = kRows * kWarp * 16;
+constexpr std::uint32_t kUnitBytes = kSteps * kStepBytes;
+
+// Two units of each warp, and in the same memory at the end what the warps exchange.
+template <int kParts, int kTiles>
+constexpr int kSharedBytes = std::max<int>(kWarps * 2 * kUnitBytes,
+                                           kWarps / 2 * kParts * kTiles * 4 * kWarp * 4);
 
 // What lanes 4g … 4g + 3 have kept of a row in four steps, as words of 32 columns of one step each, word t in
 // lane t: the nibble of lane i and step j, one in either half of a word, becomes that of lane j and step i.
@@ -34,9 +43,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
                 std::int64_t units) {
     constexpr int kRank = 8 * kTiles;
     constexpr int kSums = kParts * kTiles * 4;
-    constexpr int kRing = kWarps * kSteps * kRows * kWarp;  // in pieces of 16 bytes
-    constexpr int kExchange = kWarps / 2 * kSums * kWarp / 4;
-    __shared__ uint4 shared[kRing > kExchange ? kRing : kExchange];
+    extern __shared__ uint4 dynamic[];
     __shared__ uint4 mask_rows[kParts][kLoraDownTokens];
     let_next_begin();
     wait_for_previous();
@@ -51,25 +58,24 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
     const std::int64_t end = min(begin + units * kLoraDownColumns, x.in);
     const std::int64_t first_unit = begin + warp / kHigh * kUnit;
 
-    // Of the ring a lane reads what it copied itself.
-    constexpr std::uint32_t kStage = kRows * kWarp * sizeof(uint4);
-    const std::uint32_t ring = shared_address(&shared[warp * (kSteps * kRows * kWarp) + lane]);
-    std::int64_t to_copy = first_unit + 8 * t;
-    const Bf16* from_x = bf16_row(x.x, first_token + first_row) + to_copy;
-    const auto copy = [&](int step) {
+    // Of the two units a lane reads what it copied itself.
+    std::uint32_t here = shared_address(dynamic) + warp * (2 * kUnitBytes) + lane * 16;
+    std::uint32_t there = here + kUnitBytes;
+    const Bf16* const rows = bf16_row(x.x, first_token + first_row) + 8 * t;
+    const auto copy = [&](std::uint32_t to, std::int64_t unit) {
 #pragma unroll
-        for (int i = 0; i < kRows; ++i)
-            copy_async_16(ring + step * kStage + i * (kWarp * sizeof(uint4)),
-                          from_x + 8 * i * x.x.pitch, 8 * i < left && to_copy < end);
+        for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+            for (int step = 0; step < kSteps; ++step) {
+                const std::int64_t column = unit + step * kLoraColumns;
+                copy_async_16(to + step * kStepBytes + i * (kWarp * 16),
+                              rows + 8 * i * x.x.pitch + column,
+                              8 * i < left && column + 8 * t < end);
+            }
+        }
         copy_async_commit();
-        const std::int64_t ahead =
-            step == kSteps - 1 ? kLoraDownColumns - kUnit + kLoraColumns : kLoraColumns;
-        to_copy += ahead;
-        from_x += ahead;
     };
-#pragma unroll
-    for (int step = 0; step < kSteps - 1; ++step)
-        copy(step);
+    copy(here, first_unit);
 
     for (int i = static_cast<int>(threadIdx.x); i < kParts * kLoraDownTokens; i += kWarps * kWarp) {
         const int part = i / kLoraDownTokens;
@@ -80,25 +86,27 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
 
     float sums[kSums] = {};
     for (std::int64_t unit = first_unit; unit < end; unit += kLoraDownColumns) {
+        copy_async_wait<0>();
+        if (unit + kLoraDownColumns < end) copy(there, unit + kLoraDownColumns);
         std::uint32_t kept[kParts][kRows] = {};
 #pragma unroll 1
         for (int step = 0; step < kSteps; ++step) {
             const std::int64_t column = unit + step * kLoraColumns + 8 * t;
-            copy_async_wait<kSteps - 2>();
             uint4 now[kRows];
 #pragma unroll
             for (int i = 0; i < kRows; ++i)
-                now[i] = load_shared_16(ring + step * kStage + i * (kWarp * sizeof(uint4)));
-            copy((step + kSteps - 1) % kSteps);
+                now[i] = load_shared_16(here + step * kStepBytes + i * (kWarp * 16));
             const auto group = static_cast<std::uint32_t>(column / 8);
+            // Where x has ended it is zero, and A's column is any.
+            const std::int64_t of_A = column < end ? column : 0;
             const std::uint32_t first_two = 0x00010001u << 4 * step;  // bits of the step
 #pragma unroll
             for (int part = 0; part < kParts; ++part) {
                 uint4 b[kTiles];
 #pragma unroll
                 for (int tile = 0; tile < kTiles; ++tile)
-                    b[tile] = load_or_zero(bf16_row(x.A, part * kRank + 8 * tile + g) + column,
-                                           column < end);
+                    b[tile] = *reinterpret_cast<const uint4*>(
+                        bf16_row(x.A, part * kRank + 8 * tile + g) + of_A);
                 uint4 in_part[kRows];
 #pragma unroll
                 for (int i = 0; i < kRows; ++i) {
@@ -126,6 +134,9 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
                 }
             }
         }
+        const std::uint32_t read = here;
+        here = there;
+        there = read;
         if (x.kept == nullptr) continue;
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
@@ -139,8 +150,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
     }
 
     copy_async_wait<0>();
-    __syncthreads();  // the ring is read
-    add_warps<kWarps, kHigh>(sums, reinterpret_cast<float*>(shared));
+    __syncthreads();  // all units are read
+    add_warps<kWarps, kHigh>(sums, reinterpret_cast<float*>(dynamic));
     if (gridDim.y == 1 && warp == kHigh) {
         const std::int64_t token = first_token + lane;
         if (token < x.tokens) {
@@ -202,8 +213,10 @@ void lora_down(StreamHandle stream, const LoraArguments& x) {
     const dim3 grid(static_cast<unsigned>((x.tokens + kLoraDownTokens - 1) / kLoraDownTokens),
                     static_cast<unsigned>(cut.count));
     for_lora_shape(x.parts, x.rank, [&]<int kParts, int kTiles>(LoraShape<kParts, kTiles>) {
-        launch_early(down_kernel<kParts, kTiles>, grid, dim3(kWarps * kWarp), 0, stream, x, keys,
-                     cut.each);
+        constexpr int kBytes = kSharedBytes<kParts, kTiles>;
+        const auto kernel = down_kernel<kParts, kTiles>;
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+        launch_early(kernel, grid, dim3(kWarps * kWarp), kBytes, stream, x, keys, cut.each);
     });
     check_launch("lora_down");
     if (cut.count == 1) return;
