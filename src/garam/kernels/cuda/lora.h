@@ -2,7 +2,7 @@
 // up to three parts whose ranks fill the tail in tiles of 8 (lora_fuses). Anything else is composed of
 // products and masked copies by the op.
 //
-// A masked element is not rounded after its scaling: 1 / (1 - p) multiplies the fp32 sum once.
+// A masked element is not rounded after its scaling: the factor multiplies the fp32 sum once.
 //
 // Floor: x or dy once, or dx twice, at the bandwidth of the memory. Only down makes masks; the backward reads
 // the bits that it kept. Making them takes some 35 logical operations and 11 wide products for each 8 elements
