@@ -35,6 +35,13 @@ __device__ __forceinline__ void copy_words(std::uint32_t to, const std::uint32_t
         copy_async_8(to, from, inside);
 }
 
+// volatile: loads of neighbouring words are not to become one, for whose registers others would be spilled.
+__device__ __forceinline__ std::uint32_t load_word(std::uint32_t shared) {
+    std::uint32_t x;
+    asm volatile("ld.volatile.shared.b32 %0, [%1];\n" : "=r"(x) : "r"(shared) : "memory");
+    return x;
+}
+
 template <int kParts, int kTiles, bool kMasked>
 __global__ void __launch_bounds__(Ring<kParts, kTiles>::kWarps* kWarp,
                                   Ring<kParts, kTiles>::kBlocks)
@@ -135,7 +142,7 @@ __global__ void __launch_bounds__(Ring<kParts, kTiles>::kWarps* kWarp,
                             at + R::kOfBits +
                             4 * (kAcross * (part * kStepTokens + 2 * t + 8 * i) + across);
                         const std::uint32_t nibbles =
-                            __byte_perm(load_shared_4(words), load_shared_4(words + 4 * kAcross),
+                            __byte_perm(load_word(words), load_word(words + 4 * kAcross),
                                         g % 2 == 0 ? 0x5410 : 0x7632);
                         tops[i][0] = nibbles << (7 - g / 2);
                         tops[i][1] = nibbles << (3 - g / 2);
