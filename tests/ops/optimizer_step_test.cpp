@@ -21,13 +21,15 @@ TEST_P(OptimizerStep, AdamW) {
         const int g = run.input(DType::f32, 1, c.n);
         const int m = run.in_place(DType::f32, 1, c.n);
         const int v = run.in_place(DType::f32, 1, c.n);
+        const int scale = run.input(DType::f32, 1, 1);
+        run.set(scale, {c.gradient_scale});
         std::vector<double> second = run.values(v);
         for (double& value : second)
             value *= value;  // a mean of squares
         run.set(v, second);
         run.run(
             [&](Stream& stream, const std::vector<Tensor>& t) {
-                adamw_step(stream, c.options, t[w], t[g], c.gradient_scale, t[m], t[v]);
+                adamw_step(stream, c.options, t[w], t[g], t[scale], t[m], t[v]);
             },
             c.cost);
         const AdamWOptions& o = c.options;
@@ -73,10 +75,11 @@ TEST_P(OptimizerStep, Sgd) {
         // A first step must not read the buffer.
         const int buffer =
             c.options.step == 1 ? run.output(DType::f32, 1, c.n) : run.in_place(DType::f32, 1, c.n);
+        const int scale = run.input(DType::f32, 1, 1);
+        run.set(scale, {c.gradient_scale});
         run.run(
             [&](Stream& stream, const std::vector<Tensor>& t) {
-                sgd_step(stream, c.options, t[w], t[g], c.gradient_scale,
-                         momentum ? t[buffer] : Tensor());
+                sgd_step(stream, c.options, t[w], t[g], t[scale], momentum ? t[buffer] : Tensor());
             },
             c.cost);
         const SgdOptions& o = c.options;
@@ -92,6 +95,29 @@ TEST_P(OptimizerStep, Sgd) {
             want.push_back(before[i] - o.learning_rate * gradient);
         }
         expect_close(run.values(w), want, 2 * 0x1p-24, 1e-6, "w");
+    }
+}
+
+// The step of a loss or gradient that is not finite.
+TEST_P(OptimizerStep, ANaNScaleChangesNothing) {
+    for (const std::int64_t n : {3, 5000}) {
+        OpRun run(GetParam());
+        const int w = run.in_place(DType::f32, 1, n);
+        const int g = run.input(DType::f32, 1, n);
+        const int m = run.in_place(DType::f32, 1, n);
+        const int v = run.in_place(DType::f32, 1, n);
+        const int scale = run.input(DType::f32, 1, 1);
+        run.set(scale, {std::nan("")});
+        const auto count = static_cast<double>(n);
+        run.run(
+            [&](Stream& stream, const std::vector<Tensor>& t) {
+                adamw_step(stream, {.learning_rate = 1}, t[w], t[g], t[scale], t[m], t[v]);
+                sgd_step(stream, {.learning_rate = 1, .momentum = 0.9, .step = 2}, t[w], t[g],
+                         t[scale], t[m]);
+            },
+            {23 * count, 28 * count, 20 * count});
+        for (const int x : {w, m, v})
+            EXPECT_EQ(run.values(x), run.before(x));
     }
 }
 
@@ -151,6 +177,8 @@ TEST_P(OptimizerStep, GoldenTraces) {
             run.set(g, gradient);
             run.set(m, m_now);
             run.set(v, v_now);
+            const int scale = run.input(DType::f32, 1, 1);
+            run.set(scale, {factor});
             AdamWOptions a;
             SgdOptions s;
             a.learning_rate = s.learning_rate = setting("lr", 0);
@@ -174,9 +202,10 @@ TEST_P(OptimizerStep, GoldenTraces) {
             run.run(
                 [&](Stream& stream, const std::vector<Tensor>& t) {
                     if (adamw)
-                        adamw_step(stream, a, t[w], t[g], factor, t[m], t[v]);
+                        adamw_step(stream, a, t[w], t[g], t[scale], t[m], t[v]);
                     else
-                        sgd_step(stream, s, t[w], t[g], factor, s.momentum != 0 ? t[m] : Tensor());
+                        sgd_step(stream, s, t[w], t[g], t[scale],
+                                 s.momentum != 0 ? t[m] : Tensor());
                 },
                 cost);
             w_now = run.values(w);

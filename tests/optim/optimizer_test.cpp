@@ -14,7 +14,7 @@
 #include "garam/core/error.h"
 #include "garam/core/json.h"
 #include "garam/ops/elementwise.h"
-#include "garam/optim/clipping.h"
+#include "garam/ops/gradient_scale.h"
 #include "testing/test_data.h"
 
 namespace garam {
@@ -46,6 +46,16 @@ struct Bench {
 
     explicit Bench(std::unique_ptr<Device> made)
         : device(std::move(made)), arena(*device, 1 << 16), stream(*device, arena, meter) {}
+};
+
+// A factor on gradients as the optimiser takes it.
+struct Scale {
+    OwnedTensor owned;
+
+    Scale(Stream& stream, float value) : owned(stream.device(), DType::f32, {1}, Purpose::scratch) {
+        fill(stream, value, owned.tensor);
+    }
+    const Tensor& tensor() const { return owned.tensor; }
 };
 
 std::vector<float> floats(const Json& values) {
@@ -119,8 +129,10 @@ TEST(Optimizer, GoldenRunsOfTorch) {
                 EXPECT_NEAR(gradient_norm, run.at("grad_norms_before_clip").array()[t].number(),
                             1e-6 * gradient_norm);
             }
-            optimizer.step(bench.stream, lr, clip_scale(gradient_norm, max_norm),
-                           static_cast<std::int64_t>(t) + 1);
+            const Scale loss(bench.stream, 0);
+            const Scale scale(bench.stream, 0);
+            gradient_scale(bench.stream, loss.tensor(), norm.tensor, 1, max_norm, scale.tensor());
+            optimizer.step(bench.stream, lr, scale.tensor(), static_cast<std::int64_t>(t) + 1);
             const std::vector<float> reference = floats(expected[t]);
             const float* ours = trained.master.tensor.data<float>();
             for (std::size_t i = 0; i < reference.size(); ++i) {
@@ -159,11 +171,34 @@ TEST(Optimizer, DecaysOnlyWhereTheParameterSaysSo) {
         options.kind = kind;
         options.weight_decay = 0.5;
         Optimizer optimizer(*bench.device, options, {&matrix.parameter, &norm.parameter});
-        optimizer.step(bench.stream, 0.25, 1.0f, 1);
+        optimizer.step(bench.stream, 0.25, Scale(bench.stream, 1).tensor(), 1);
         for (int i = 0; i < 4; ++i) {
             const float before = static_cast<float>(i + 1);
             EXPECT_EQ(matrix.master.tensor.data<float>()[i], before * 0.875f);
             EXPECT_EQ(norm.master.tensor.data<float>()[i], before);
+        }
+    }
+}
+
+// What a step does whose loss or gradient is not finite.
+TEST(Optimizer, ANaNScaleChangesNothing) {
+    for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::sgd}) {
+        Bench bench(make_cpu_device());
+        Trained trained(*bench.device, "w", {3});
+        trained.set(trained.master.tensor, {1, 2, 3});
+        trained.set(trained.gradient.tensor, {1, std::numeric_limits<float>::quiet_NaN(), 1});
+        OptimizerOptions options;
+        options.kind = kind;
+        options.momentum = 0.9;
+        options.weight_decay = 0.5;
+        Optimizer optimizer(*bench.device, options, {&trained.parameter});
+        const Scale bad(bench.stream, std::numeric_limits<float>::quiet_NaN());
+        optimizer.step(bench.stream, 0.25, bad.tensor(), 1);
+        for (int i = 0; i < 3; ++i)
+            EXPECT_EQ(trained.master.tensor.data<float>()[i], static_cast<float>(i + 1));
+        for (const auto& [name, state] : optimizer.states()) {
+            for (int i = 0; i < 3; ++i)
+                EXPECT_EQ(state.data<float>()[i], 0) << name;
         }
     }
 }
@@ -185,7 +220,7 @@ TEST(Optimizer, RefreshesEveryCopyAfterTheUpdate) {
     OptimizerOptions options;
     options.kind = OptimizerKind::sgd;
     Optimizer optimizer(*bench.device, options, {&trained.parameter});
-    optimizer.step(bench.stream, 1.0, 0.5f, 1);
+    optimizer.step(bench.stream, 1.0, Scale(bench.stream, 0.5f).tensor(), 1);
     for (int row = 0; row < 3; ++row) {
         for (int column = 0; column < 5; ++column) {
             const int i = row * 5 + column;
@@ -245,12 +280,13 @@ TEST(Optimizer, NeighboursAreUpdatedInOnePass) {
         }
         Optimizer joined(*bench.device, options, near);
         Optimizer single(*bench.device, options, far);
+        const Scale half(bench.stream, 0.5f);
         for (int t = 1; t <= 3; ++t) {
             bench.meter.enable(true);
             const auto calls = bench.meter.total().calls;
-            joined.step(bench.stream, 0.01, 0.5f, t);
+            joined.step(bench.stream, 0.01, half.tensor(), t);
             EXPECT_EQ(bench.meter.total().calls - calls, 3);  // 0 to 2, 3, 4
-            single.step(bench.stream, 0.01, 0.5f, t);
+            single.step(bench.stream, 0.01, half.tensor(), t);
         }
         for (std::size_t i = 0; i < shapes.size(); ++i)
             EXPECT_EQ(std::memcmp(near[i]->master.raw(), far[i]->master.raw(),
@@ -278,6 +314,7 @@ TEST(Optimizer, StatesAndMastersAreAllThatARunNeeds) {
         options.kind = kind;
         options.weight_decay = 0.01;
         options.momentum = 0.9;
+        const Scale half(bench.stream, 0.5f);
         Trained straight(*bench.device, "w", {33});
         Trained resumed(*bench.device, "w", {33});
         Optimizer whole(*bench.device, options, {&straight.parameter});
@@ -288,7 +325,7 @@ TEST(Optimizer, StatesAndMastersAreAllThatARunNeeds) {
             for (int t = first; t <= last; ++t) {
                 for (int i = 0; i < 33; ++i)
                     trained.gradient.tensor.data<float>()[i] = gradient_at(t, i);
-                optimizer.step(bench.stream, 0.01 / t, 0.5f, t);
+                optimizer.step(bench.stream, 0.01 / t, half.tensor(), t);
             }
         };
         for (int i = 0; i < 33; ++i)
@@ -339,7 +376,7 @@ TEST(Optimizer, TheDryDeviceCountsTheSameBytesAndTouchesNone) {
                 }
             }
             Optimizer optimizer(*bench.device, options, {&a.parameter, &b.parameter});
-            optimizer.step(bench.stream, 1e-3, 1.0f, 1);
+            optimizer.step(bench.stream, 1e-3, Scale(bench.stream, 1).tensor(), 1);
             use[dry] = bench.device->memory();
             cost[dry] = bench.meter.total().cost;
             const auto states = optimizer.states();

@@ -12,7 +12,7 @@ namespace {
 
 // What the kernels of either device take, worked out in double precision.
 template <typename Step>
-Step adamw_constants(const AdamWOptions& options, float gradient_scale) {
+Step adamw_constants(const AdamWOptions& options) {
     const double t = static_cast<double>(options.step);
     Step step{};
     step.decay = static_cast<float>(1 - options.learning_rate * options.weight_decay);
@@ -23,18 +23,16 @@ Step adamw_constants(const AdamWOptions& options, float gradient_scale) {
     step.step_size = static_cast<float>(options.learning_rate / (1 - std::pow(options.beta1, t)));
     step.root_correction = static_cast<float>(std::sqrt(1 - std::pow(options.beta2, t)));
     step.epsilon = static_cast<float>(options.epsilon);
-    step.gradient_scale = gradient_scale;
     return step;
 }
 
 template <typename Step>
-Step sgd_constants(const SgdOptions& options, float gradient_scale) {
+Step sgd_constants(const SgdOptions& options) {
     Step step{};
     step.learning_rate = static_cast<float>(options.learning_rate);
     step.momentum = static_cast<float>(options.momentum);
     step.one_minus_dampening = static_cast<float>(1 - options.dampening);
     step.weight_decay = static_cast<float>(options.weight_decay);
-    step.gradient_scale = gradient_scale;
     step.nesterov = options.nesterov;
     step.first = options.step == 1;
     return step;
@@ -43,11 +41,13 @@ Step sgd_constants(const SgdOptions& options, float gradient_scale) {
 }  // namespace
 
 void adamw_step(Stream& stream, const AdamWOptions& options, const Tensor& weight,
-                const Tensor& gradient, float gradient_scale, const Tensor& m, const Tensor& v) {
+                const Tensor& gradient, const Tensor& gradient_scale, const Tensor& m,
+                const Tensor& v) {
     constexpr const char* kName = "adamw_step";
     const std::int64_t n = weight.elements();
     for (const Tensor* x : {&weight, &gradient, &m, &v})
         check_vector(stream, kName, *x, n, DType::f32);
+    check_vector(stream, kName, gradient_scale, 1, DType::f32);
     GARAM_CHECK(options.step >= 1, "adamw_step: steps count from 1");
 
     Cost cost;
@@ -59,11 +59,13 @@ void adamw_step(Stream& stream, const AdamWOptions& options, const Tensor& weigh
 
     if (runs_on_cuda(stream)) {
         cuda::optimizer_kernels().adamw(
-            stream.queue(), adamw_constants<cuda::AdamWStep>(options, gradient_scale),
+            stream.queue(), adamw_constants<cuda::AdamWStep>(options), gradient_scale.data<float>(),
             weight.data<float>(), gradient.data<float>(), m.data<float>(), v.data<float>(), n);
         return;
     }
-    const auto step = adamw_constants<cpu::AdamWStep>(options, gradient_scale);
+    auto step = adamw_constants<cpu::AdamWStep>(options);
+    step.gradient_scale = *gradient_scale.data<float>();
+    if (std::isnan(step.gradient_scale)) return;
     const auto kernel = kernel_table(stream).adamw;
     parallel_for(n, kPieceElements, [&](std::int64_t begin, std::int64_t end) {
         kernel(step, weight.data<float>() + begin, gradient.data<float>() + begin,
@@ -72,13 +74,14 @@ void adamw_step(Stream& stream, const AdamWOptions& options, const Tensor& weigh
 }
 
 void sgd_step(Stream& stream, const SgdOptions& options, const Tensor& weight,
-              const Tensor& gradient, float gradient_scale, const Tensor& buffer) {
+              const Tensor& gradient, const Tensor& gradient_scale, const Tensor& buffer) {
     constexpr const char* kName = "sgd_step";
     const std::int64_t n = weight.elements();
     const bool momentum = options.momentum != 0;
     check_vector(stream, kName, weight, n, DType::f32);
     check_vector(stream, kName, gradient, n, DType::f32);
     if (momentum) check_vector(stream, kName, buffer, n, DType::f32);
+    check_vector(stream, kName, gradient_scale, 1, DType::f32);
     GARAM_CHECK(options.step >= 1, "sgd_step: steps count from 1");
 
     Cost cost;
@@ -94,13 +97,15 @@ void sgd_step(Stream& stream, const SgdOptions& options, const Tensor& weight,
     if (op.dry()) return;
 
     if (runs_on_cuda(stream)) {
-        cuda::optimizer_kernels().sgd(stream.queue(),
-                                      sgd_constants<cuda::SgdStep>(options, gradient_scale),
-                                      weight.data<float>(), gradient.data<float>(),
+        cuda::optimizer_kernels().sgd(stream.queue(), sgd_constants<cuda::SgdStep>(options),
+                                      gradient_scale.data<float>(), weight.data<float>(),
+                                      gradient.data<float>(),
                                       momentum ? buffer.data<float>() : nullptr, n);
         return;
     }
-    const auto step = sgd_constants<cpu::SgdStep>(options, gradient_scale);
+    auto step = sgd_constants<cpu::SgdStep>(options);
+    step.gradient_scale = *gradient_scale.data<float>();
+    if (std::isnan(step.gradient_scale)) return;
     const auto kernel = kernel_table(stream).sgd;
     parallel_for(n, kPieceElements, [&](std::int64_t begin, std::int64_t end) {
         kernel(step, weight.data<float>() + begin, gradient.data<float>() + begin,

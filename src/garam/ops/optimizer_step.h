@@ -1,9 +1,9 @@
 // One update of one parameter tensor. All f32 and dense, same shape; in place. The gradient is
-// multiplied by `gradient_scale` (1 / number of targets, times the clipping factor) while it is
-// read.
+// multiplied by `gradient_scale` f32 [1] (ops/gradient_scale.h) while it is read; where that is NaN,
+// nothing is changed.
 //
 // Cost an element: AdamW 15 flops; SGD 5, with momentum 3 more after the first step, Nesterov 2
-// more. Every operand moved once; the first step does not read the momentum buffer.
+// more. Every vector moved once; the first step does not read the momentum buffer.
 #pragma once
 
 #include "garam/runtime/stream.h"
@@ -23,7 +23,8 @@ struct AdamWOptions {
 };
 
 void adamw_step(Stream& stream, const AdamWOptions& options, const Tensor& weight,
-                const Tensor& gradient, float gradient_scale, const Tensor& m, const Tensor& v);
+                const Tensor& gradient, const Tensor& gradient_scale, const Tensor& m,
+                const Tensor& v);
 
 // torch.optim.SGD:
 //   g += weight_decay * w;  buffer = t == 1 ? g : momentum * buffer + (1 - dampening) g
@@ -39,6 +40,6 @@ struct SgdOptions {
 };
 
 void sgd_step(Stream& stream, const SgdOptions& options, const Tensor& weight,
-              const Tensor& gradient, float gradient_scale, const Tensor& buffer);
+              const Tensor& gradient, const Tensor& gradient_scale, const Tensor& buffer);
 
 }  // namespace garam

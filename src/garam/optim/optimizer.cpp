@@ -103,7 +103,7 @@ void Optimizer::gather_runs() {
     }
 }
 
-void Optimizer::step(Stream& stream, double learning_rate, float gradient_scale,
+void Optimizer::step(Stream& stream, double learning_rate, const Tensor& gradient_scale,
                      std::int64_t step) {
     GARAM_CHECK(step >= 1, "updates are counted from 1");
     for (const Run& run : runs_) {

@@ -52,9 +52,10 @@ class Optimizer {
     Optimizer(Device& device, const OptimizerOptions& options, std::vector<Parameter*> parameters);
 
     // One update of every parameter in the order given, then all copies are refreshed from their
-    // masters. Gradients are multiplied by `gradient_scale` while they are read and stay as they
-    // are. `step` counts updates from 1.
-    void step(Stream& stream, double learning_rate, float gradient_scale, std::int64_t step);
+    // masters. Gradients are multiplied by `gradient_scale` f32 [1] while they are read and stay as
+    // they are; where it is NaN no master or state changes. `step` counts updates from 1.
+    void step(Stream& stream, double learning_rate, const Tensor& gradient_scale,
+              std::int64_t step);
 
     // Makes all copies anew from their masters, as after an update (after a checkpoint was
     // restored).

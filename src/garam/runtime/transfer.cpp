@@ -36,6 +36,14 @@ void copy_to_host(Stream& stream, const Tensor& tensor, void* host) {
     stream.synchronize();
 }
 
+void copy_to_host_later(Stream& stream, const Tensor& tensor, void* host) {
+    GARAM_CHECK(tensor.is_dense(), "copying a tensor with gaps");
+    const auto bytes = static_cast<double>(tensor.bytes());
+    const OpScope op(stream, "copy_to_host", {.bytes_read = bytes, .bytes_written = bytes});
+    if (op.dry() || tensor.bytes() == 0) return;
+    stream.device().copy_out(stream.queue(), host, tensor.raw(), tensor.bytes());
+}
+
 void clear(Stream& stream, const Tensor& tensor) {
     GARAM_CHECK(tensor.is_dense(), "clearing a tensor with gaps");
     const OpScope op(stream, "clear", {.bytes_written = static_cast<double>(tensor.bytes())});

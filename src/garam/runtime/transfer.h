@@ -13,6 +13,8 @@ namespace garam {
 void copy_to_device(Stream& stream, const void* host, const Tensor& tensor);
 // Waits for the stream.
 void copy_to_host(Stream& stream, const Tensor& tensor, void* host);
+// Does not: `host`, which is pinned, holds a dense tensor's bytes once the stream has passed this.
+void copy_to_host_later(Stream& stream, const Tensor& tensor, void* host);
 
 // Zero bytes; dense tensors.
 void clear(Stream& stream, const Tensor& tensor);

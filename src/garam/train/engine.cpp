@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "garam/core/error.h"
 #include "garam/ops/elementwise.h"
-#include "garam/optim/clipping.h"
+#include "garam/ops/gradient_scale.h"
 #include "garam/runtime/transfer.h"
 
 namespace garam {
@@ -60,8 +61,20 @@ TrainingEngine::TrainingEngine(Device& device, const ModelFiles& files,
       scalars_(arena_.push(DType::f32, {2}, Purpose::scratch)),
       loss_sum_(scalars_.slice_elements(0, 1)),
       norm_squared_(scalars_.slice_elements(1, 2)),
+      scale_(arena_.push(DType::f32, {1}, Purpose::scratch)),
+      ring_(device_),
       micro_steps_(device_, stream_, model_) {
+    fill(stream_, 0, scale_);
     meter_.enable(true);
+}
+
+TrainingEngine::~TrainingEngine() {
+    // Pinned memory and recorded work that are in use until the queue has passed them go next.
+    try {
+        stream_.synchronize();
+    } catch (const std::exception&) {
+        return;  // a lost device, of which whoever waited for a result was told
+    }
 }
 
 TrainingPass TrainingEngine::pass(std::int64_t steps_done) const {
@@ -72,33 +85,62 @@ TrainingPass TrainingEngine::pass(std::int64_t steps_done) const {
     return pass;
 }
 
-TrainingEngine::StepResult TrainingEngine::step(const std::vector<TokenBatch>& micro_batches,
-                                                std::int64_t steps_done, double learning_rate) {
-    StepResult result;
+void TrainingEngine::enqueue_step(std::vector<TokenBatch> micro_batches, std::int64_t steps_done,
+                                  double learning_rate) {
+    if (ring_.full()) read_oldest();
+    StepRing::Step step{.steps_done = steps_done};
     clear(stream_, model_.all_gradients());
     fill(stream_, 0, scalars_);
     for (const TokenBatch& batch : micro_batches) {
-        result.targets += batch.num_targets();
+        step.targets += batch.num_targets();
         micro_steps_.run(batch, pass(steps_done), loss_sum_);
     }
-    const PhaseScope phase(meter_, "optimizer");
-    const RangeScope range(stream_, "optimizer");
-    add_sum_of_squares(stream_, model_.all_gradients(), norm_squared_);
-    std::array<float, 2> scalars{};
-    copy_to_host(stream_, scalars_, scalars.data());
-    result.loss_sum = static_cast<double>(scalars[0]);
-    const double divisor = static_cast<double>(std::max<std::int64_t>(result.targets, 1));
-    result.grad_norm = std::sqrt(static_cast<double>(scalars[1])) / divisor;
-    if (!std::isfinite(result.loss_sum) || !std::isfinite(result.grad_norm))
-        report_non_finite(micro_batches, steps_done, result.loss());
-    const double scale =
-        static_cast<double>(clip_scale(result.grad_norm, options_.max_grad_norm)) / divisor;
-    optimizer_.step(stream_, learning_rate, static_cast<float>(scale), steps_done + 1);
-    return result;
+    step.micro_batches = std::move(micro_batches);
+    {
+        const PhaseScope phase(meter_, "optimizer");
+        const RangeScope range(stream_, "optimizer");
+        add_sum_of_squares(stream_, model_.all_gradients(), norm_squared_);
+        gradient_scale(stream_, loss_sum_, norm_squared_, step.targets, options_.max_grad_norm,
+                       scale_);
+        optimizer_.step(stream_, learning_rate, scale_, steps_done + 1);
+        ring_.push(stream_, std::move(step), scalars_);
+    }
+    // Where work is done at once nothing is gained by waiting to look.
+    if (!stream_.is_for_cuda()) read_oldest();
 }
 
-void TrainingEngine::report_non_finite(const std::vector<TokenBatch>& micro_batches,
-                                       std::int64_t steps_done, double loss) {
+void TrainingEngine::read_oldest() {
+    const StepRing::Step step = ring_.pop();
+    StepResult result;
+    result.targets = step.targets;
+    result.loss_sum = static_cast<double>(step.numbers[0]);
+    const double divisor = static_cast<double>(std::max<std::int64_t>(result.targets, 1));
+    result.grad_norm = std::sqrt(static_cast<double>(step.numbers[1])) / divisor;
+    if (!std::isfinite(result.loss_sum) || !std::isfinite(result.grad_norm))
+        report_non_finite(step, result.loss());
+    results_.push_back(result);
+}
+
+std::vector<TrainingEngine::StepResult> TrainingEngine::results(bool wait) {
+    while (wait && !ring_.empty())
+        read_oldest();
+    return std::exchange(results_, {});
+}
+
+TrainingEngine::StepResult TrainingEngine::step(const std::vector<TokenBatch>& micro_batches,
+                                                std::int64_t steps_done, double learning_rate) {
+    enqueue_step(micro_batches, steps_done, learning_rate);
+    return results(true).back();
+}
+
+void TrainingEngine::report_non_finite(const StepRing::Step& step, double loss) {
+    // Steps behind it were not applied either, and may have written over its gradients: make them
+    // again, of the same weights.
+    ring_.clear();
+    fill(stream_, 0, scale_);
+    clear(stream_, model_.all_gradients());
+    for (const TokenBatch& batch : step.micro_batches)
+        micro_steps_.run(batch, pass(step.steps_done), loss_sum_);
     std::string where = "each gradient is finite, their common norm is not";
     for (const Parameter& parameter : model_.parameters()) {
         if (is_finite(stream_, parameter.gradient)) continue;
@@ -107,12 +149,12 @@ void TrainingEngine::report_non_finite(const std::vector<TokenBatch>& micro_batc
     }
     const auto stopped = [&] {
         return Error("training stopped: loss " + std::to_string(loss) + " or gradient of step " +
-                     std::to_string(steps_done + 1) + " is not finite (" + where +
+                     std::to_string(step.steps_done + 1) + " is not finite (" + where +
                      "): lower train.learning_rate, or train in fp32 with train.bf16=false; "
                      "nothing of this step was applied");
     };
     // Which sample: each one alone, until one gives a loss or gradient that is not finite.
-    for (const TokenBatch& batch : micro_batches) {
+    for (const TokenBatch& batch : step.micro_batches) {
         for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
             TokenBatch alone;
             const auto begin = batch.cu_seqlens[s];
@@ -124,7 +166,7 @@ void TrainingEngine::report_non_finite(const std::vector<TokenBatch>& micro_batc
             alone.sample_ids = {batch.sample_ids[s]};
             clear(stream_, model_.all_gradients());
             fill(stream_, 0, loss_sum_);
-            model_.train_step(stream_, alone, pass(steps_done), loss_sum_);
+            model_.train_step(stream_, alone, pass(step.steps_done), loss_sum_);
             if (std::isfinite(read_scalar(stream_, loss_sum_)) &&
                 is_finite(stream_, model_.all_gradients()))
                 continue;

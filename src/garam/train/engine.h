@@ -14,6 +14,7 @@
 #include "garam/optim/optimizer.h"
 #include "garam/runtime/device.h"
 #include "garam/train/micro_steps.h"
+#include "garam/train/step_ring.h"
 
 namespace garam {
 
@@ -48,6 +49,7 @@ class TrainingEngine {
     // Throws Error as Decoder and Optimizer do, and when memory does not suffice.
     TrainingEngine(Device& device, const ModelFiles& files, const EngineOptions& options,
                    std::int64_t arena_bytes);
+    ~TrainingEngine();
 
     struct StepResult {
         double loss_sum = 0;  // over the targets of all micro-batches
@@ -57,8 +59,15 @@ class TrainingEngine {
     };
     // One optimiser step over the micro-batches; `steps_done` counts optimiser steps before it. The
     // loss is the sum over target tokens of all micro-batches divided by their number, whatever the
-    // cut. Throws Error when loss or gradient is not finite, naming step, layer and sample;
-    // parameters are then as before the step.
+    // cut. On a card the step is enqueued, and what it gave is read later: by results(), or here once
+    // StepRing::kSteps wait. Whoever reads it throws Error when loss or gradient is not finite, naming
+    // step, layer and sample; parameters are then as before that step, since the device applies
+    // neither it nor the ones enqueued after it.
+    void enqueue_step(std::vector<TokenBatch> micro_batches, std::int64_t steps_done,
+                      double learning_rate);
+    // What steps gave, in their order, each once: of those that were read by now, or, waiting, of all.
+    std::vector<StepResult> results(bool wait);
+    // Both, for one step.
     StepResult step(const std::vector<TokenBatch>& micro_batches, std::int64_t steps_done,
                     double learning_rate);
 
@@ -80,8 +89,8 @@ class TrainingEngine {
 
   private:
     static std::vector<Parameter*> pointers(std::vector<Parameter>& parameters);
-    [[noreturn]] void report_non_finite(const std::vector<TokenBatch>& micro_batches,
-                                        std::int64_t steps_done, double loss);
+    void read_oldest();
+    [[noreturn]] void report_non_finite(const StepRing::Step& step, double loss);
     TrainingPass pass(std::int64_t steps_done) const;
 
     Device& device_;
@@ -94,6 +103,9 @@ class TrainingEngine {
     Tensor scalars_;  // f32 [2], on the arena's low end for good: the two that follow
     Tensor loss_sum_;
     Tensor norm_squared_;
+    Tensor scale_;  // f32 [1]: what the optimiser multiplies gradients by (ops/gradient_scale.h)
+    StepRing ring_;
+    std::vector<StepResult> results_;
     MicroSteps micro_steps_;
 };
 

@@ -28,7 +28,8 @@ struct StartReport {
     std::int64_t total_parameters = 0;
 };
 
-// After every optimiser step. Cheap: no value that the host would have to wait for.
+// After every optimiser step, which a card may not have finished yet. Cheap: no value that the host would
+// have to wait for.
 struct ProgressReport {
     std::int64_t step = 0;  // steps done
     std::int64_t max_steps = 0;

@@ -92,6 +92,7 @@ class Trainer {
             }
             one_step(loader);
         }
+        read_results(true);
         if (last_saved_ != state_.global_step) save();
         EndReport end = summary(reason);
         if (reason == "interrupted") {
@@ -132,50 +133,68 @@ class Trainer {
 
     void one_step(PrefetchingLoader& loader) {
         const Clock::time_point begin = Clock::now();
-        const std::vector<TokenBatch> batches =
+        std::vector<TokenBatch> batches =
             merge_micro_batches(loader.next(), state_.merged_micro_batches);
         data_seconds_ += seconds_since(begin);
         const double rate = learning_rate(schedule_, state_.global_step);
-        const auto result = engine_.step(batches, state_.global_step, rate);
         std::int64_t tokens = 0;
-        for (const TokenBatch& batch : batches)
+        std::int64_t targets = 0;
+        for (const TokenBatch& batch : batches) {
             tokens += batch.tokens();
-        const double seconds = seconds_since(begin);
+            targets += batch.num_targets();
+        }
+        engine_.enqueue_step(std::move(batches), state_.global_step, rate);
 
         state_.epoch = job_.loader->epoch_at(state_.global_step);
         ++state_.global_step;
         state_.num_input_tokens_seen += tokens;
-        state_.num_target_tokens_seen += result.targets;
+        state_.num_target_tokens_seen += targets;
         ++state_.unlogged_steps;
-        state_.unlogged_loss_sum += result.loss();
-        state_.unlogged_target_tokens += result.targets;
+        state_.unlogged_target_tokens += targets;
         state_.unlogged_tokens += tokens;
-        unlogged_seconds_ += seconds;
-        step_seconds_ += seconds;
-        loss_sum_ += result.loss_sum;
-        targets_ += result.targets;
+        targets_ += targets;
         tokens_ += tokens;
         tokens_since_log_ += tokens;
+
+        const bool last = state_.global_step == job_.max_steps;
+        const bool logs = last || due(train_.logging_steps);
+        const bool evaluates =
+            !job_.evaluation.empty() && (last || due(train_.resolved_eval_steps()));
+        const bool saves = last || due(train_.save_steps);
+        // What steps gave is looked at when something is made of it; until then the device is not
+        // waited for.
+        read_results(logs || evaluates || saves);
+        const double seconds = seconds_since(begin);
+        unlogged_seconds_ += seconds;
+        step_seconds_ += seconds;
 
         const ProgressReport progress{state_.global_step, job_.max_steps, seconds_since(start_)};
         for (TrainObserver* observer : observers_)
             observer->on_progress(progress);
-        const bool last = state_.global_step == job_.max_steps;
-        if (last || due(train_.logging_steps)) log(result.grad_norm, rate);
-        if (!job_.evaluation.empty() && (last || due(train_.resolved_eval_steps()))) evaluate();
-        if (last || due(train_.save_steps)) save();
+        if (logs) log(rate);
+        if (evaluates) evaluate();
+        if (saves) save();
+    }
+
+    // Adds up what steps gave, as far as it is known, or (wait) all of it.
+    void read_results(bool wait) {
+        for (const auto& result : engine_.results(wait)) {
+            state_.unlogged_loss_sum += result.loss();
+            loss_sum_ += result.loss_sum;
+            grad_norm_ = result.grad_norm;
+        }
     }
 
     bool due(std::int64_t every) const { return every > 0 && state_.global_step % every == 0; }
 
-    void log(double grad_norm, double rate) {
+    void log(double rate) {
         StepReport report;
         report.step = state_.global_step;
         report.max_steps = job_.max_steps;
         report.epoch = state_.epoch;
         report.loss = state_.unlogged_loss_sum /
                       static_cast<double>(std::max<std::int64_t>(state_.unlogged_steps, 1));
-        report.grad_norm = grad_norm;
+        report.grad_norm = grad_norm_;
         report.learning_rate = rate;
         report.num_target_tokens = state_.unlogged_target_tokens;
         report.num_tokens = state_.unlogged_tokens;
@@ -332,6 +351,7 @@ class Trainer {
     TrainerState state_;
     std::int64_t last_saved_ = -1;
     Clock::time_point start_;
+    double grad_norm_ = 0;  // of the last step whose result was read
     double unlogged_seconds_ = 0;
     std::int64_t tokens_since_log_ = 0;  // of this process
     // Of this process, for the summary.
