@@ -262,16 +262,15 @@ void bench_decode(const Options& o, Device& device, const ModelFiles& files, con
     Meter meter;
     Stream stream(device, arena, meter);
     KvCache cache = model.make_cache(1024);
-    std::vector<float> logits;
     std::vector<std::int32_t> prompt(64);
     std::iota(prompt.begin(), prompt.end(), 5);
-    model.decode(stream, cache, prompt, logits);
+    std::span<const float> logits = model.decode(stream, cache, prompt);
     std::vector<double> times;
     for (std::int64_t i = 0; i < o.decode; ++i) {
         const auto next = static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) -
                                                     logits.begin());
         const Clock::time_point begin = Clock::now();
-        model.decode(stream, cache, std::span(&next, 1), logits);
+        logits = model.decode(stream, cache, std::span(&next, 1));
         if (i >= 8) times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
     }
     const double bytes = 2.0 * static_cast<double>(shape.linear_weights() + shape.head_weights());
@@ -283,10 +282,10 @@ void bench_decode(const Options& o, Device& device, const ModelFiles& files, con
     if (!o.ops) return;
     // A new cache's first token is not recorded.
     KvCache other = model.make_cache(1024);
-    model.decode(stream, other, prompt, logits);
+    model.decode(stream, other, prompt);
     meter.enable(true);
     meter.time_device(true);
-    model.decode(stream, other, std::span(prompt.data(), 1), logits);
+    model.decode(stream, other, std::span(prompt.data(), 1));
     meter.settle();
     print_table(meter, roofs, 1, false, "op (one token, not recorded)", s.median);
 }

@@ -131,6 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Cuda, DecoderInvariance,
                                     testing::card_name(std::get<1>(test.param));
                          });
 
+// CASES 1, tensor by tensor of ragged samples.
 TEST_P(DecoderInvariance, AccumulationSplits) {
     for (const auto trained : {Decoder::Trained::adapter, Decoder::Trained::all_weights}) {
         const auto run = make(0.1, trained);
@@ -161,9 +162,9 @@ TEST_P(DecoderInvariance, RowsWithoutTargetsAddNothing) {
     EXPECT_EQ(run->all_gradients(), plain);
 }
 
-// A sample alone, beside others, and in another place of the batch gives the same logits; on the
-// processor bit for bit: no sum of the forward depends on what else is in the batch.
-TEST_P(DecoderInvariance, PackedSamplesDoNotSeeEachOther) {
+// CASES 3 and 4. A sample alone, beside others, and in another place of the batch gives the same logits; on
+// the processor bit for bit: no sum of the forward depends on what else is in the batch.
+TEST_P(DecoderInvariance, LogitsOfASampleAreTheSameAloneAndPacked) {
     const auto run = make();
     const std::vector<float> packed = run->logits(cut(rows_, {7}).front());
     std::size_t offset = 0;
@@ -176,6 +177,32 @@ TEST_P(DecoderInvariance, PackedSamplesDoNotSeeEachOther) {
             packed.begin() + static_cast<std::ptrdiff_t>(offset + got.size()));
         expect_same(got, want, r);
         offset += got.size();
+    }
+}
+
+// CASES 4. A batch in memory of a larger shape (models/device_batch.h) trains as it does in its own: what
+// pads it is no part of any sum.
+TEST_P(DecoderInvariance, PaddingOfABatchChangesNoLossAndNoGradient) {
+    for (const auto trained : {Decoder::Trained::adapter, Decoder::Trained::all_weights}) {
+        const auto run = make(0.1, trained);
+        const TokenBatch batch = cut(rows_, {7}).front();
+        const auto train = [&](const BatchShape& shape) {
+            fill(run->stream, 0, run->model.all_gradients());
+            fill(run->stream, 0, run->loss_sum.tensor);
+            const Arena::Mark start = run->arena.mark();
+            const DeviceBatch on_device = upload(run->stream, batch, shape);
+            run->model.train_step(run->stream, on_device, {}, run->loss_sum.tensor);
+            run->arena.rewind(start);
+            return read_scalar(run->stream, run->loss_sum.tensor);
+        };
+        const BatchShape own = shape_of(batch);
+        const float loss = train(own);
+        const std::vector<float> gradients = run->all_gradients();
+        for (const BatchShape& larger :
+             {shared_shape(own), BatchShape{own.tokens + 77, own.samples + 9, own.targets + 70}}) {
+            EXPECT_NEAR(train(larger), loss, tolerance() * loss);
+            EXPECT_LE(testing::relative_error(run->all_gradients().data(), gradients), tolerance());
+        }
     }
 }
 
@@ -247,6 +274,35 @@ TEST_P(DecoderInvariance, CachedDecodingEqualsOnePass) {
             whole.begin() + static_cast<std::ptrdiff_t>((fed - 1) * got.size()),
             whole.begin() + static_cast<std::ptrdiff_t>(fed * got.size()));
         expect_same(got, want, fed);
+    }
+}
+
+// A card has kernels of its own for one token of a model of these sizes: their attention is cut into chunks
+// of keys, and the work is recorded after the first token.
+TEST_P(DecoderInvariance, TokenByTokenEqualsOnePass) {
+    testing::TinyModel model;
+    model.biases = true;
+    model.hidden_size = 64;
+    model.head_dim = 16;
+    model.intermediate_size = 96;
+    write_tiny_model(dir_.path() / "wide", model);
+    files_ = std::make_unique<ModelFiles>(ModelFiles::open(dir_.path() / "wide"));
+    const auto run = make();
+    const Row row = random_rows({140}).front();
+    TokenBatch batch;
+    batch.append(row.ids, row.labels, 0);
+    const std::vector<float> whole = run->logits(batch);
+    KvCache cache = run->model.make_cache(300);
+    std::size_t fed = 0;
+    while (fed < row.ids.size()) {
+        const std::size_t piece = fed == 0 ? 120 : 1;
+        const std::span<const float> logits =
+            run->model.decode(run->stream, cache, std::span(row.ids).subspan(fed, piece));
+        fed += piece;
+        const std::vector<float> want(
+            whole.begin() + static_cast<std::ptrdiff_t>((fed - 1) * logits.size()),
+            whole.begin() + static_cast<std::ptrdiff_t>(fed * logits.size()));
+        expect_same({logits.begin(), logits.end()}, want, fed);
     }
 }
 

@@ -1,7 +1,6 @@
 #include "garam/models/decoder.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "garam/core/error.h"
@@ -65,7 +64,7 @@ void Decoder::embed(Stream& stream, const DeviceBatch& batch, const Tensor& x) {
 
 void Decoder::block_forward(Stream& stream, const Block& block, const PassContext& pass,
                             const Tensor& x, const Tensor& out, BlockSaved& saved,
-                            const LayerCache* cache) {
+                            const AttentionCache* cache) {
     const ScratchScope scope(stream.arena());
     saved.x = x;
     saved.middle = make_activation(stream, pass, x.dtype(), x.shape());
@@ -163,12 +162,13 @@ Tensor Decoder::run_blocks(Stream& stream, const DeviceBatch& batch, const PassC
     embed(stream, batch, x);
     BlockSaved unused;
     for (std::size_t l = 0; l < blocks_.size(); ++l) {
-        LayerCache seen;
+        AttentionCache seen;
         if (cache != nullptr) {
             // Recorded work must see all of a cache that fills from step to step.
             const std::int64_t length =
                 is_recordable(stream, batch) ? cache->capacity : pass.segments.cu_k.back();
-            seen = {cache->layers[l].keys_and_values.slice_rows(0, length)};
+            seen = {cache->layers[l].keys_and_values.slice_rows(0, length),
+                    cache->layers[l].arrivals};
         }
         block_forward(stream, blocks_[l], pass, x, other, unused,
                       cache == nullptr ? nullptr : &seen);
@@ -229,14 +229,44 @@ KvCache Decoder::make_cache(std::int64_t capacity) {
     const std::int64_t each =
         align_up(shape.elements() * static_cast<std::int64_t>(size_of(compute_)));
     const auto layers = static_cast<std::int64_t>(blocks_.size());
-    cache.buffer = Buffer(device_, each * layers, Purpose::kv_cache);
+    // Of a card's attention, which leaves it zero: one layer has it after the other.
+    const std::int64_t heads = device_.profile().is_cuda() ? config_.num_heads : 0;
+    cache.buffer = Buffer(
+        device_, each * layers + align_up(heads * static_cast<std::int64_t>(size_of(DType::i32))),
+        Purpose::kv_cache);
+    Tensor arrivals;
+    if (heads > 0) {
+        arrivals = cache.buffer.tensor(DType::i32, {heads}, each * layers);
+        SetupStream setup(device_);
+        clear(setup.stream, arrivals);
+        setup.stream.synchronize();
+    }
     for (std::int64_t l = 0; l < layers; ++l)
-        cache.layers.push_back({cache.buffer.tensor(compute_, shape, each * l)});
+        cache.layers.push_back({cache.buffer.tensor(compute_, shape, each * l), arrivals});
     return cache;
+}
+
+std::span<const float> Decoder::read_logits(Stream& stream, KvCache& cache,
+                                            const Tensor& logits) const {
+    const auto count = static_cast<std::size_t>(logits.elements());
+    if (logits.rows() == 1 && device_.can_record()) {
+        if (cache.row.bytes() < logits.bytes()) cache.row = PinnedBuffer(device_, logits.bytes());
+        copy_to_host(stream, logits, cache.row.raw());
+        return {static_cast<const float*>(cache.row.raw()), count};
+    }
+    cache.rows.resize(count);
+    copy_to_host(stream, logits, cache.rows.data());
+    return cache.rows;
 }
 
 void Decoder::decode(Stream& stream, KvCache& cache, std::span<const std::int32_t> ids,
                      std::vector<float>& logits, std::int64_t rows) {
+    const std::span<const float> values = decode(stream, cache, ids, rows);
+    logits.assign(values.begin(), values.end());
+}
+
+std::span<const float> Decoder::decode(Stream& stream, KvCache& cache,
+                                       std::span<const std::int32_t> ids, std::int64_t rows) {
     const auto count = static_cast<std::int64_t>(ids.size());
     GARAM_CHECK(rows > 0 && rows <= count, "logits of more rows than there are");
     GARAM_CHECK(count > 0 && cache.length + count <= cache.capacity, "KV cache is full");
@@ -257,8 +287,10 @@ void Decoder::decode(Stream& stream, KvCache& cache, std::span<const std::int32_
     const Arena::Mark start = arena.mark();
     const DeviceBatch device = upload(stream, batch, shape_of(batch), {.cached = cache.length});
     const Tensor result = arena.push(DType::f32, {rows, config_.vocab_size}, Purpose::logits);
+    PassContext context = pass_context(device, nullptr);
+    context.decoding = true;
     const auto compute = [&] {
-        const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), &cache);
+        const Tensor x = run_blocks(stream, device, context, &cache);
         lm_head_logits(stream, head_, x, device.target_rows, result);
     };
     KvCache::Recording& recording = cache.recording;
@@ -277,18 +309,10 @@ void Decoder::decode(Stream& stream, KvCache& cache, std::span<const std::int32_
         compute();  // also loads kernels, which is not for a recording
         recording.was_run = true;
     }
-    logits.resize(static_cast<std::size_t>(result.elements()));
-    if (recording.logits.bytes() < result.bytes() && device_.can_record())
-        recording.logits = PinnedBuffer(device_, result.bytes());
-    if (device_.can_record()) {
-        copy_to_host(stream, result, recording.logits.raw());
-        std::memcpy(logits.data(), recording.logits.raw(),
-                    static_cast<std::size_t>(result.bytes()));
-    } else {
-        copy_to_host(stream, result, logits.data());
-    }
+    const std::span<const float> logits = read_logits(stream, cache, result);
     cache.length += count;
     arena.rewind(start);
+    return logits;
 }
 
 }  // namespace garam

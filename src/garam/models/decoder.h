@@ -34,19 +34,22 @@ struct TrainingPass {
 // Keys and values of one sequence of up to `capacity` tokens.
 struct KvCache {
     Buffer buffer;
-    std::vector<LayerCache> layers;
+    std::vector<AttentionCache> layers;
     std::int64_t capacity = 0;
     std::int64_t length = 0;  // tokens seen; may be lowered to go back
 
-    // A card's work for one more token, and where the host reads the logits of it.
+    // A card's work for one more token.
     struct Recording {
         bool was_run = false;
         std::unique_ptr<RecordedWork> work;
         std::int64_t base = 0;         // of the step memory that the work uses
         const void* memory = nullptr;  // its logits
-        PinnedBuffer logits;
     };
     Recording recording;
+
+    // Where the host reads the last logits: a card's of one row in pinned memory.
+    PinnedBuffer row;
+    std::vector<float> rows;
 };
 
 class Decoder {
@@ -107,7 +110,10 @@ class Decoder {
 
     KvCache make_cache(std::int64_t capacity);
     // Feeds the next ids of a sequence, appends to its cache, and gives the logits [rows, vocab] after
-    // each of the last `rows` ids.
+    // each of the last `rows` ids, in memory of the cache: until its next call.
+    std::span<const float> decode(Stream& stream, KvCache& cache, std::span<const std::int32_t> ids,
+                                  std::int64_t rows = 1);
+    // The same, copied.
     void decode(Stream& stream, KvCache& cache, std::span<const std::int32_t> ids,
                 std::vector<float>& logits, std::int64_t rows = 1);
 
@@ -126,13 +132,15 @@ class Decoder {
     PassContext pass_context(const DeviceBatch& batch, const TrainingPass* pass) const;
     void embed(Stream& stream, const DeviceBatch& batch, const Tensor& x);
     void block_forward(Stream& stream, const Block& block, const PassContext& pass, const Tensor& x,
-                       const Tensor& out, BlockSaved& saved, const LayerCache* cache);
+                       const Tensor& out, BlockSaved& saved, const AttentionCache* cache);
     static bool is_recordable(const Stream& stream, const DeviceBatch& batch);
     // Last hidden states of a pass without backward.
     Tensor run_blocks(Stream& stream, const DeviceBatch& batch, const PassContext& pass,
                       KvCache* cache);
     // Columns behind the residual stream's gradient that its projections need.
     std::int64_t residual_tail() const;
+    // A tensor's values in host memory of the cache.
+    std::span<const float> read_logits(Stream& stream, KvCache& cache, const Tensor& logits) const;
     // Logits of the rows of x that are named, to host memory.
     void head_logits(Stream& stream, const Tensor& x, const std::vector<std::int32_t>& rows,
                      std::vector<float>& out);

@@ -12,6 +12,13 @@ void gated_mlp_forward(Stream& stream, const GatedMlp& layer, const PassContext&
     const DType dtype = x.dtype();
     const Projection& gate_up_proj = layer.gate_up_proj;
     const std::int64_t wide = layer.down_proj.in_features();
+    if (projects_one_row(gate_up_proj, pass, x)) {
+        const Tensor gate_up = make_activation(stream, pass, dtype, {tokens, 2 * wide});
+        project_norm(stream, gate_up_proj, x, layer.norm.weight, layer.norm.eps, gate_up);
+        project_activation(stream, layer.down_proj, gate_up.slice_columns(0, wide),
+                           gate_up.slice_columns(wide, 2 * wide), out, x);
+        return;
+    }
     normalise(stream, layer.norm, pass, x, gate_up_proj, saved.normed, saved.rstd);
 
     saved.gate_up = projection_output(stream, pass, dtype, tokens, gate_up_proj);

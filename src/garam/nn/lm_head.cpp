@@ -5,6 +5,7 @@
 #include "garam/ops/elementwise.h"
 #include "garam/ops/matmul.h"
 #include "garam/ops/rms_norm.h"
+#include "garam/ops/row_matmul.h"
 
 namespace garam {
 
@@ -74,10 +75,8 @@ void lm_head_logits(Stream& stream, const LmHead& head, const Tensor& x, const T
     const ScratchScope scope(arena);
     const bool all = rows.elements() == 1 && x.rows() == 1;  // one token, as in decoding
     const Tensor picked = all ? x : arena.scratch(x.dtype(), {rows.elements(), x.columns()});
-    const Tensor normed = arena.scratch(x.dtype(), {rows.elements(), x.columns()});
     if (!all) gather_rows(stream, x, rows, picked);
-    rms_norm_forward(stream, picked, head.norm.weight, head.norm.eps, normed, Tensor());
-    matmul(stream, normed, head.weight, logits, {.transpose_b = true, .b_is_settled = true});
+    rms_norm_matmul(stream, picked, head.norm.weight, head.norm.eps, head.weight, logits);
 }
 
 }  // namespace garam

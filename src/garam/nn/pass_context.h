@@ -28,7 +28,8 @@ struct PassContext {
     Tensor positions;  // i32 [tokens]
     RotaryTables rotary;
     DropoutContext dropout;
-    bool keep = false;  // keep activations on the arena's low end
+    bool keep = false;      // keep activations on the arena's low end
+    bool decoding = false;  // no backward follows; one token goes by kernels of its own
     Recompute recompute = Recompute::nothing;
     bool keeps(Recompute from) const { return keep && recompute < from; }
 };

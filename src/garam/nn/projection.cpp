@@ -4,6 +4,7 @@
 #include "garam/ops/bias.h"
 #include "garam/ops/elementwise.h"
 #include "garam/ops/matmul.h"
+#include "garam/ops/row_matmul.h"
 
 namespace garam {
 namespace {
@@ -94,8 +95,12 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
                          ? make_activation(stream, pass, DType::u8, {x.rows(), kept_bytes})
                          : Tensor();
         mask.kept = saved.kept;
-        saved.kept_is_written =
-            lora_down(stream, projection.lora, mask, features(x, in), tail_of(projection, x));
+        if (pass.decoding && x.rows() == 1)
+            matmul(stream, features(x, in), projection.lora.A, tail_of(projection, x),
+                   {.transpose_b = true, .b_is_settled = true});
+        else
+            saved.kept_is_written =
+                lora_down(stream, projection.lora, mask, features(x, in), tail_of(projection, x));
     }
     matmul(stream, x, projection.packed.slice_rows(0, out), y,
            {.transpose_b = true,
@@ -103,6 +108,34 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
             .tail = projection.tail,
             .addend = addend,
             .bias = projection.bias});
+}
+
+bool projects_one_row(const Projection& projection, const PassContext& pass, const Tensor& x) {
+    return pass.decoding && x.rows() == 1 && projection.packed;
+}
+
+void project_norm(Stream& stream, const Projection& projection, const Tensor& x,
+                  const Tensor& weight, float eps, const Tensor& y) {
+    const ScratchScope scope(stream.arena());
+    RowMatmulOptions options{.bias = projection.bias};
+    if (projection.tail > 0) {
+        options.tail = stream.arena().scratch(x.dtype(), {1, projection.tail});
+        rms_norm_matmul(stream, x, weight, eps, projection.lora.A, options.tail);
+    }
+    rms_norm_matmul(stream, x, weight, eps,
+                    projection.packed.slice_rows(0, projection.out_features()), y, options);
+}
+
+void project_activation(Stream& stream, const Projection& projection, const Tensor& gate,
+                        const Tensor& up, const Tensor& y, const Tensor& addend) {
+    const ScratchScope scope(stream.arena());
+    RowMatmulOptions options{.addend = addend, .bias = projection.bias};
+    if (projection.tail > 0) {
+        options.tail = stream.arena().scratch(gate.dtype(), {1, projection.tail});
+        silu_mul_matmul(stream, gate, up, projection.lora.A, options.tail);
+    }
+    silu_mul_matmul(stream, gate, up, projection.packed.slice_rows(0, projection.out_features()), y,
+                    options);
 }
 
 void projection_refill(Stream& stream, const Projection& projection, const PassContext& pass,

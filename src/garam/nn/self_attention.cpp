@@ -1,6 +1,5 @@
 #include "garam/nn/self_attention.h"
 
-#include "garam/ops/elementwise.h"
 #include "garam/ops/rms_norm.h"
 #include "garam/ops/rotary.h"
 
@@ -65,30 +64,34 @@ Tensor normalise_again(Stream& stream, const RmsNorm& norm, const PassContext& p
 
 void self_attention_forward(Stream& stream, const SelfAttention& layer, const PassContext& pass,
                             const Tensor& x, const Tensor& out, SelfAttentionSaved& saved,
-                            const LayerCache* cache) {
+                            const AttentionCache* cache) {
     const ScratchScope scope(stream.arena());
     const std::int64_t tokens = x.rows();
     const DType dtype = x.dtype();
 
-    normalise(stream, layer.norm, pass, x, layer.qkv_proj, saved.normed, saved.rstd);
-    saved.qkv = make_activation(stream, pass, dtype, {tokens, layer.qkv_proj.out_features()});
-    projection_forward(stream, layer.qkv_proj, pass, saved.normed, saved.qkv, {}, saved.qkv_proj);
-
-    turn_q_and_k(stream, layer, pass, saved.qkv, false);
-    Heads heads = heads_of(layer, saved.qkv);
-    if (cache != nullptr) {
-        const std::int64_t k = layer.qkv_proj.column(1);
-        store_rows(stream, saved.qkv.slice_columns(k, saved.qkv.columns()), pass.positions,
-                   cache->keys_and_values);
-        heads.k = cache->keys();
-        heads.v = cache->values();
+    if (projects_one_row(layer.qkv_proj, pass, x)) {
+        saved.qkv = make_activation(stream, pass, dtype, {tokens, layer.qkv_proj.out_features()});
+        project_norm(stream, layer.qkv_proj, x, layer.norm.weight, layer.norm.eps, saved.qkv);
+    } else {
+        normalise(stream, layer.norm, pass, x, layer.qkv_proj, saved.normed, saved.rstd);
+        saved.qkv = make_activation(stream, pass, dtype, {tokens, layer.qkv_proj.out_features()});
+        projection_forward(stream, layer.qkv_proj, pass, saved.normed, saved.qkv, {},
+                           saved.qkv_proj);
     }
 
     saved.attended = make_activation(stream, pass, dtype,
                                      {tokens, layer.o_proj.in_features() + layer.o_proj.tail});
-    saved.lse = make_activation(stream, pass, DType::f32, {tokens, layer.shape.num_heads});
-    attention_forward(stream, layer.shape, pass.segments, heads.q, heads.k, heads.v,
-                      features(saved.attended, heads.q.columns()), saved.lse);
+    const Tensor attended = features(saved.attended, layer.o_proj.in_features());
+    if (cache != nullptr) {
+        cached_attention(stream, layer.shape, pass.segments, saved.qkv, pass.rotary.cos,
+                         pass.rotary.sin, pass.positions, *cache, attended);
+    } else {
+        turn_q_and_k(stream, layer, pass, saved.qkv, false);
+        const Heads heads = heads_of(layer, saved.qkv);
+        saved.lse = make_activation(stream, pass, DType::f32, {tokens, layer.shape.num_heads});
+        attention_forward(stream, layer.shape, pass.segments, heads.q, heads.k, heads.v, attended,
+                          saved.lse);
+    }
     projection_forward(stream, layer.o_proj, pass, saved.attended, out, x, saved.o_proj);
 }
 

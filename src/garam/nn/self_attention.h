@@ -4,6 +4,7 @@
 
 #include "garam/nn/pass_context.h"
 #include "garam/nn/projection.h"
+#include "garam/ops/cached_attention.h"
 
 namespace garam {
 
@@ -20,17 +21,6 @@ struct SelfAttention {
     AttentionShape shape;
 };
 
-// Keys and values of the tokens seen so far of one sequence, in one layer.
-struct LayerCache {
-    Tensor keys_and_values;  // [capacity, 2 * num_kv_heads * head_dim]: as qkv_proj gives them
-
-    Tensor keys() const { return keys_and_values.slice_columns(0, keys_and_values.columns() / 2); }
-    Tensor values() const {
-        return keys_and_values.slice_columns(keys_and_values.columns() / 2,
-                                             keys_and_values.columns());
-    }
-};
-
 struct SelfAttentionSaved {
     Tensor normed, rstd, qkv, attended, lse;
     ProjectionSaved qkv_proj, o_proj;
@@ -44,11 +34,11 @@ void normalise(Stream& stream, const RmsNorm& norm, const PassContext& pass, con
 Tensor normalise_again(Stream& stream, const RmsNorm& norm, const PassContext& pass,
                        const Tensor& x, const Projection& next, const Tensor& kept);
 
-// x and out must be different memory. With a cache, this pass's keys and values go to its rows
-// `pass.positions`, and attention sees the cache (one sequence only; its length stands in pass.segments).
+// x and out must be different memory. With a cache (of this layer, of one sequence; its length stands in
+// pass.segments) the pass's keys and values go to its rows `pass.positions`, and attention sees the cache.
 void self_attention_forward(Stream& stream, const SelfAttention& layer, const PassContext& pass,
                             const Tensor& x, const Tensor& out, SelfAttentionSaved& saved,
-                            const LayerCache* cache);
+                            const AttentionCache* cache);
 
 // dx, a wide output of o_proj, holds d(out) on entry and d(x) on return. Without needs_dx only the
 // parameters' gradients are made.

@@ -40,6 +40,8 @@ void check(const Stream& stream, const Call& c) {
     check_matrix(stream, kName, c.out, c.tokens(), c.q_width(), dtype);
     check_vector(stream, kName, c.positions, c.tokens(), DType::i32);
     check_operand(stream, kName, c.cos);
+    GARAM_CHECK(2 * c.cos.columns() <= c.shape.head_dim,
+                "cached_attention: more turned entries than a head has");
     check_matrix(stream, kName, c.sin, c.cos.rows(), c.cos.columns(), DType::f32);
     if (c.cache.arrivals)
         check_vector(stream, kName, c.cache.arrivals, c.shape.num_heads, DType::i32);

@@ -84,10 +84,8 @@ Generation generate(Sequence& sequence, std::span<const std::int32_t> prompt,
     };
 
     start = Clock::now();
-    std::vector<float> logits;
     for (;;) {
-        logits = sequence.logits();
-        const std::int32_t id = sampler.next(logits);
+        const std::int32_t id = sampler.next(sequence.logits());
         result.ids.push_back(id);
         if (std::find(options.eos_ids.begin(), options.eos_ids.end(), id) !=
             options.eos_ids.end()) {

@@ -1,7 +1,9 @@
 #include "garam/serve/sampling.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "garam/core/error.h"
@@ -45,15 +47,22 @@ void apply_repetition_penalty(std::span<float> logits, std::span<const std::int3
 
 std::int32_t greedy_choice(std::span<const float> logits) {
     GARAM_CHECK(!logits.empty(), "no logits");
-    std::size_t best = 0;
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-        if (std::isnan(logits[i]))
-            throw Error("the model computed NaN: its weights or adapter are damaged");
-        if (logits[i] > logits[best]) best = i;
+    // The largest first, as integers in the order of the floats they are: loops that become vectors.
+    std::int32_t largest = std::numeric_limits<std::int32_t>::min();
+    std::int32_t furthest = 0;  // from zero
+    for (const float logit : logits) {
+        const auto bits = std::bit_cast<std::int32_t>(logit);
+        const std::int32_t size = bits & 0x7fffffff;
+        largest = std::max(largest, bits < 0 ? bits ^ 0x7fffffff : bits);
+        furthest = std::max(furthest, size);
     }
-    if (!std::isfinite(logits[best]))
+    constexpr std::int32_t kInfinity = 0x7f800000;
+    if (furthest > kInfinity)
+        throw Error("the model computed NaN: its weights or adapter are damaged");
+    const auto top = std::bit_cast<float>(largest < 0 ? largest ^ 0x7fffffff : largest);
+    if (!std::isfinite(top))
         throw Error("the model computed infinite logits: its weights or adapter are damaged");
-    return static_cast<std::int32_t>(best);
+    return static_cast<std::int32_t>(std::find(logits.begin(), logits.end(), top) - logits.begin());
 }
 
 std::vector<Candidate> filtered_distribution(std::span<const float> logits,
@@ -113,9 +122,12 @@ void Sampler::see(std::span<const std::int32_t> ids) {
     seen_.erase(std::unique(seen_.begin(), seen_.end()), seen_.end());
 }
 
-std::int32_t Sampler::next(std::span<float> logits) {
-    if (options_.repetition_penalty != 1)
-        apply_repetition_penalty(logits, seen_, options_.repetition_penalty);
+std::int32_t Sampler::next(std::span<const float> logits) {
+    if (options_.repetition_penalty != 1) {
+        penalised_.assign(logits.begin(), logits.end());
+        apply_repetition_penalty(penalised_, seen_, options_.repetition_penalty);
+        logits = penalised_;
+    }
     std::int32_t chosen = 0;
     if (options_.temperature == 0) {
         chosen = greedy_choice(logits);

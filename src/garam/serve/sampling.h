@@ -52,13 +52,14 @@ class Sampler {
 
     // Ids that the repetition penalty knows of: the prompt's, then each one chosen.
     void see(std::span<const std::int32_t> ids);
-    // Chooses and remembers one id. The logits are changed in place by the penalty.
-    std::int32_t next(std::span<float> logits);
+    // Chooses and remembers one id.
+    std::int32_t next(std::span<const float> logits);
 
   private:
     SamplingOptions options_;
     Random random_;
     std::vector<std::int32_t> seen_;  // sorted, each once
+    std::vector<float> penalised_;    // logits
 };
 
 }  // namespace garam

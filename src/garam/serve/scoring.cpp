@@ -38,7 +38,8 @@ std::vector<double> score_continuations(Sequence& sequence, std::span<const std:
                                         const std::vector<std::vector<std::int32_t>>& candidates) {
     sequence.move_to(prompt);
     const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
-    const std::vector<float> after_prompt = sequence.logits();
+    const std::span<const float> first = sequence.logits();
+    const std::vector<float> after_prompt(first.begin(), first.end());  // more calls follow
     std::vector<double> scores;
     for (const std::vector<std::int32_t>& candidate : candidates) {
         GARAM_CHECK(!candidate.empty(), "a candidate without tokens");

@@ -18,7 +18,7 @@ Sequence::Sequence(Session& session, std::int64_t room) : session_(session) {
                    session.context()));
 }
 
-const std::vector<float>& Sequence::logits() const {
+std::span<const float> Sequence::logits() const {
     GARAM_CHECK(logits_valid_, "logits of a sequence that was only rewound");
     return logits_;
 }
@@ -48,7 +48,7 @@ void Sequence::extend(std::span<const std::int32_t> ids) {
     for (std::size_t begin = 0; begin < ids.size(); begin += kPrefillChunk) {
         const auto chunk =
             ids.subspan(begin, std::min<std::size_t>(kPrefillChunk, ids.size() - begin));
-        session_.decoder().decode(session_.stream(), cache_, chunk, logits_);
+        logits_ = session_.decoder().decode(session_.stream(), cache_, chunk);
         ids_.insert(ids_.end(), chunk.begin(), chunk.end());
     }
     logits_valid_ = true;

@@ -18,8 +18,9 @@ class Sequence {
 
     std::int64_t size() const { return static_cast<std::int64_t>(ids_.size()); }
     const std::vector<std::int32_t>& ids() const { return ids_; }
-    // Logits [vocab] after the last id. Only after extend() or move_to(), not after rewind().
-    const std::vector<float>& logits() const;
+    // Logits [vocab] after the last id, until the next. Only after extend() or move_to(), not after
+    // rewind().
+    std::span<const float> logits() const;
 
     // Appends ids (at least one), in chunks of kPrefillChunk. Throws Error when the context is
     // full.
@@ -40,7 +41,7 @@ class Sequence {
     Session& session_;
     KvCache cache_;
     std::vector<std::int32_t> ids_;
-    std::vector<float> logits_;
+    std::span<const float> logits_;  // in the cache
     bool logits_valid_ = false;
 };
 

@@ -190,28 +190,29 @@ __global__ void __launch_bounds__(ChunkTiles<kHeadDim>::kThreads)
             filled - key, head_dim);
         copy_async_commit();
     };
-    // The new token's key in the first threads of a step, its value in those behind.
+    // A step's last threads take the new token's key and value, the first ones most of the queries: none
+    // waits for the one and then for the other.
     constexpr int kPieces = Layout::kChunks;
     static_assert(2 * kPieces <= Tiles::kThreads);
-    const int new_column = thread % kPieces * 8;
-    const bool has_new = kStep && key_end == lk && thread < 2 * kPieces && new_column < head_dim;
+    const int new_piece = thread - (Tiles::kThreads - 2 * kPieces);
+    const bool new_is_key = new_piece < kPieces;
+    const int new_column = (new_is_key ? new_piece : new_piece - kPieces) * 8;
+    const bool has_new = kStep && key_end == lk && new_piece >= 0 && new_column < head_dim;
     uint4 new_8{0, 0, 0, 0};
     if constexpr (kStep) {
         load_keys_and_values(chunk_key);
         wait_for_previous();
         if (has_new) {
-            const std::int64_t column = static_cast<std::int64_t>(kv_head) * head_dim;
-            if (thread < kPieces) {
-                new_8 =
-                    turned_8(static_cast<const Bf16*>(step.key) + column, new_column, step, lk - 1);
-            } else {
-                new_8 = *reinterpret_cast<const uint4*>(static_cast<const Bf16*>(step.value) +
-                                                        column + new_column);
-            }
+            const std::int64_t head = static_cast<std::int64_t>(kv_head) * head_dim;
+            new_8 =
+                new_is_key
+                    ? turned_8(static_cast<const Bf16*>(step.key) + head, new_column, step, lk - 1)
+                    : *reinterpret_cast<const uint4*>(static_cast<const Bf16*>(step.value) + head +
+                                                      new_column);
             if (blockIdx.z == 0) {
-                const Rows& cache = thread < kPieces ? work.k : work.v;
-                *reinterpret_cast<uint4*>(head_rows(cache, lk - 1, kv_head, head_dim).data +
-                                          new_column) = new_8;
+                const HeadRows row =
+                    head_rows(new_is_key ? work.k : work.v, lk - 1, kv_head, head_dim);
+                *reinterpret_cast<uint4*>(row.data + new_column) = new_8;
             }
         }
     }
@@ -253,7 +254,7 @@ __global__ void __launch_bounds__(ChunkTiles<kHeadDim>::kThreads)
             if (new_row < Tiles::kKeys && key_end == lk) {  // the same in all threads
                 if (has_new)
                     store_shared_16(
-                        (thread < kPieces ? keys : values) +
+                        (new_is_key ? keys : values) +
                             static_cast<std::uint32_t>(Layout::offset(new_row, new_column / 8)),
                         new_8);
                 __syncthreads();
