@@ -68,5 +68,6 @@ std::unique_ptr<Command> make_generate_command();
 std::unique_ptr<Command> make_merge_command();
 std::unique_ptr<Command> make_plan_command();
 std::unique_ptr<Command> make_train_command();
+std::unique_ptr<Command> make_tune_command();
 
 }  // namespace garam

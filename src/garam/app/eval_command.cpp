@@ -129,6 +129,7 @@ Examples:
         if (session_.device == "auto") session_.device = job_.device;
         if (session_.dtype == "auto" && job_.train.bf16)
             session_.dtype = *job_.train.bf16 ? "bf16" : "f32";
+        if (session_.tuned_products.empty()) session_.tuned_products = job_.train.tuned_products;
         if (data_.empty()) data_ = job_.data.validation;
         if (session_.model.empty()) throw Error("no model: give a config, model=… or --model");
         if (data_.empty())

@@ -20,6 +20,8 @@ void SessionArguments::declare(Arguments& arguments, bool model_is_positional) {
     arguments.option("--dtype", &dtype,
                      "What to compute in: f32, bf16, or auto (bf16 where the processor is fast at "
                      "it; greedy text of f32 and bf16 may differ)");
+    arguments.option("--tuned-products", &tuned_products,
+                     "On a card, multiply as this file of garam tune says");
 }
 
 SessionOptions SessionArguments::options() const {
@@ -28,6 +30,7 @@ SessionOptions SessionArguments::options() const {
     options.adapter = adapter;
     options.device = device;
     options.dtype = dtype;
+    options.tuned_products = tuned_products;
     return options;
 }
 

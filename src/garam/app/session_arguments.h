@@ -15,6 +15,7 @@ struct SessionArguments {
     std::string adapter;
     std::string device = "auto";
     std::string dtype = "auto";
+    std::string tuned_products;
 
     // MODEL and the options; the model's place is the command's business where it is none.
     void declare(Arguments& arguments, bool model_is_positional = true);

@@ -7,6 +7,7 @@
 #include "garam/core/error.h"
 #include "garam/core/json.h"
 #include "garam/io/peft_adapter.h"
+#include "garam/ops/product_tuning.h"
 
 namespace garam {
 namespace {
@@ -41,8 +42,12 @@ void add_ids(const Json& value, const std::string& what, std::vector<std::int32_
 
 }  // namespace
 
-std::unique_ptr<Device> open_device(const std::string& name) {
-    return make_device(profile_of_device(name));
+std::unique_ptr<Device> open_device(const std::string& name,
+                                    const std::filesystem::path& tuned_products) {
+    DeviceProfile profile = profile_of_device(name);
+    if (!tuned_products.empty() && profile.is_cuda())
+        profile.products = load_products(tuned_products, profile);
+    return make_device(profile);
 }
 
 DType choose_compute_dtype(const std::string& name, const DeviceProfile& profile) {
@@ -74,8 +79,11 @@ Session::Session(const SessionOptions& options)
     : options_(options),
       files_(ModelFiles::open(options.model)),
       tokenizer_(load_tokenizer(options.model)),
-      device_(open_device(options.device)),
+      device_(open_device(options.device, options.tuned_products)),
       dry_device_(make_dry_device(device_->profile())) {
+    if (!options_.tuned_products.empty() && !device_->profile().is_cuda())
+        warnings_.push_back("tuned products are for cards: " + options_.tuned_products.string() +
+                            " does not count on the processor");
     std::optional<PeftAdapter> adapter;
     if (!options_.adapter.empty()) adapter = read_peft_adapter(options_.adapter);
 

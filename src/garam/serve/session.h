@@ -17,14 +17,17 @@
 namespace garam {
 
 struct SessionOptions {
-    std::filesystem::path model;    // Hugging Face folder or .gguf file
-    std::filesystem::path adapter;  // PEFT folder; empty: none
-    std::string device = "auto";    // auto, cpu, cuda, cuda:N
-    std::string dtype = "auto";     // auto: bf16 where the processor is fast at it; f32, bf16
+    std::filesystem::path model;           // Hugging Face folder or .gguf file
+    std::filesystem::path adapter;         // PEFT folder; empty: none
+    std::string device = "auto";           // auto, cpu, cuda, cuda:N
+    std::filesystem::path tuned_products;  // file of `garam tune`; empty: none
+    std::string dtype = "auto";  // auto: bf16 where the processor is fast at it; f32, bf16
 };
 
-// Throws Error for a device that this build does not have, naming those that it has.
-std::unique_ptr<Device> open_device(const std::string& name);
+// Throws Error for a device that this build does not have, naming those that it has, and on a card for a
+// table of products that is not for it.
+std::unique_ptr<Device> open_device(const std::string& name,
+                                    const std::filesystem::path& tuned_products = {});
 // Throws Error for a name that is none of auto, f32, bf16.
 DType choose_compute_dtype(const std::string& name, const DeviceProfile& profile);
 

@@ -222,6 +222,8 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
     checkpoint.state_ = std::move(stored.state);
     checkpoint.masters_file_ = std::move(stored.masters_file);
     checkpoint.optimizer_file_ = std::move(stored.optimizer_file);
+    for (const auto& [name, record] : stored.files)
+        checkpoint.files_.insert(name);
     return checkpoint;
 }
 

@@ -6,6 +6,7 @@
 //   model
 //                           file holds exactly these tensors (a PEFT adapter does)
 //   optimizer.safetensors   states of the optimiser by their names; absent when it has none
+//   products.json           the tuned products that the run takes (core/product_table.h); absent when none
 //   trainer_state.json      TrainerState, and for each file of the folder its size and checksum
 //
 // Promises:
@@ -28,6 +29,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,6 +66,8 @@ class Checkpoint {
 
     const std::filesystem::path& folder() const { return folder_; }
     const TrainerState& state() const { return state_; }
+    // Whether `file` was written with it.
+    bool holds(const std::string& file) const { return files_.contains(file); }
     // Copies the stored values into the tensors given: all of them, or none and an Error that names
     // the tensor that is missing, unknown, of another shape or not finite.
     void restore(const NamedTensors& masters, const NamedTensors& optimizer) const;
@@ -73,6 +77,7 @@ class Checkpoint {
     TrainerState state_;
     std::string masters_file_;
     std::string optimizer_file_;  // empty: no states
+    std::set<std::string> files_;
 };
 
 // The newest checkpoint of an output folder whose files are all there in their sizes; open() checks

@@ -6,6 +6,7 @@
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
 #include "garam/data/fingerprint.h"
+#include "garam/ops/product_tuning.h"
 #include "garam/train/memory_choice.h"
 
 namespace garam {
@@ -246,6 +247,12 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
         throw Error("train.tf32 is for cards; this run computes on the processor (device=" +
                     config.device + ")");
     job->profile.tf32 = train.tf32;
+    if (!train.tuned_products.empty() && job->profile.is_cuda()) {
+        job->profile.products = load_products(train.tuned_products, job->profile);
+    } else if (!train.tuned_products.empty()) {
+        job->notes.push_back("train.tuned_products is for cards: " + train.tuned_products +
+                             " does not count on the processor");
+    }
     read_data(*job);
     warn_of_long_samples(*job);
     choose_adapter(*job);

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "garam/core/error.h"
+#include "garam/core/product_table.h"
 #include "garam/models/model_folder.h"
 #include "garam/train/host_tensors.h"
 
@@ -19,7 +20,7 @@ namespace fs = std::filesystem;
 bool is_result(const std::string& name) {
     return name.starts_with("checkpoint-") || name.starts_with(".checkpoint-") ||
            name == "adapter" || name == "model" || name == "best" || name == "metrics.jsonl" ||
-           name == "runs" || name == "config.yaml";
+           name == "runs" || name == "config.yaml" || name == kProductTableFile;
 }
 
 // Whether `path` is `folder` or something in it, by whatever names.

@@ -1,5 +1,6 @@
 // The folder of a run (train.output_dir) and what lies in it:
 //   config.yaml      the resolved configuration
+//   products.json    the tuned products that the run takes, if any
 //   metrics.jsonl    one object for each logged step and evaluation
 //   runs/            TensorBoard events
 //   checkpoint-N/    see checkpoint.h

@@ -33,6 +33,11 @@ void describe_run(TrainConfig& c, ConfigTable& table) {
     table.add("train.tf32", &c.tf32,
               "On a card, take fp32 products in tf32: faster, three decimal digits. Transformers "
               "leaves it to PyTorch, which has false.");
+    table.add(
+        "train.tuned_products", &c.tuned_products,
+        "On a card, multiply as this file of garam tune says; empty: as cuBLASLt's heuristic "
+        "does. The file is for one kind of card. Checkpoints hold a copy, with which a resumed "
+        "run goes on; the processor takes no notice of it.");
     table.add("train.max_length", &c.max_length,
               "Longest sample in tokens; longer ones are cut. With packing, the length of a pack. "
               "null (no cut) is not offered: the largest step must be known before the first.",

@@ -20,8 +20,9 @@ struct TrainConfig {
     std::int64_t seed = 42;
     std::optional<bool> bf16;  // unset: where the processor is fast at it
 
-    bool nvtx_ranges = false;  // name phases, layers and ops to NVIDIA's profilers
-    bool tf32 = false;         // fp32 products of a card on its tensor cores
+    bool nvtx_ranges = false;    // name phases, layers and ops to NVIDIA's profilers
+    bool tf32 = false;           // fp32 products of a card on its tensor cores
+    std::string tuned_products;  // file of `garam tune`; empty: as the library's heuristic has it
 
     std::int64_t max_length = 1024;              // tokens
     std::string truncation_mode = "keep_start";  // keep_start, keep_end

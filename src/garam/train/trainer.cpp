@@ -15,6 +15,7 @@
 #include "garam/train/metrics_log.h"
 #include "garam/train/run_folder.h"
 #include "garam/train/tensorboard_log.h"
+#include "garam/train/tuned_products.h"
 
 namespace garam {
 namespace {
@@ -271,6 +272,7 @@ class Trainer {
         contents.optimizer = states.named();
         contents.write_model = [&](const fs::path& folder) {
             write_result(job_, engine_.model(), folder);
+            write_products(job_, folder);
         };
         if (engine_.model().lora() != nullptr) {
             contents.masters_file = "adapter_model.safetensors";
@@ -390,9 +392,13 @@ EndReport train(const JobConfig& config, const std::string& config_yaml,
     if (resumed.empty())
         folder.check_free(
             config.train.overwrite_output_dir,
-            {config.model, config.adapter, config.data.train, config.data.validation});
+            {config.model, config.adapter, config.data.train, config.data.validation,
+             config.train.tuned_products});
     std::optional<Checkpoint> checkpoint;
-    if (!resumed.empty()) checkpoint = Checkpoint::open(resumed);
+    if (!resumed.empty()) {
+        checkpoint = Checkpoint::open(resumed);
+        go_on_with_products_of(*checkpoint, *job);
+    }
     const std::int64_t merged = checkpoint ? checkpoint->state().merged_micro_batches : 0;
     const MemoryPlan plan = job->plan(merged);
     Trainer trainer(*job, plan, observers);
@@ -404,6 +410,7 @@ EndReport train(const JobConfig& config, const std::string& config_yaml,
     }
     remove_checkpoint_leftovers(output_dir);
     write_file_atomically(output_dir / "config.yaml", config_yaml);
+    write_products(*job, output_dir);
     MetricsLog metrics(output_dir / "metrics.jsonl", trainer.steps_done());
     trainer.add_observer(&metrics);
     std::optional<TensorboardLog> tensorboard;
