@@ -113,14 +113,6 @@ TEST(MemoryPlan, CoversEveryMicroBatch) {
     }
 }
 
-// CASES 17: evaluation never needs more than training.
-TEST(MemoryPlan, EvaluationAddsNothing) {
-    testing::TinyJob job(std::vector<int>(12, 40));
-    const auto with = prepare(job.config)->plan();
-    job.config.data.validation.clear();
-    EXPECT_EQ(with.total_bytes, prepare(job.config)->plan().total_bytes);
-}
-
 TEST(MemoryPlan, RecomputeNeedsLess) {
     testing::TinyJob job;
     const auto kept = prepare(job.config)->plan();

@@ -62,46 +62,6 @@ TEST(Trainer, TwoRunsAreBitEqual) {
     EXPECT_EQ(timeless_metrics(first.output()), timeless_metrics(second.output()));
 }
 
-// CASES 1: one step over the same rows, cut four ways. Adam's first step is lr * g / (|g| + eps), which
-// tells nothing of the gradient's size, so SGD is used.
-TEST(Trainer, TheCutOfAStepDoesNotMatter) {
-    std::vector<double> losses;
-    std::vector<double> norms;
-    for (const auto& [batch, accumulation] :
-         std::vector<std::pair<int, int>>{{11, 1}, {1, 11}, {3, 4}, {4, 3}}) {
-        TinyJob job;
-        job.config.train.optim = "sgd";
-        job.config.train.per_device_train_batch_size = batch;
-        job.config.train.gradient_accumulation_steps = accumulation;
-        job.config.train.max_steps = 3;
-        Recorder recorder;
-        job.run({&recorder});
-        losses.push_back(recorder.steps[2].loss);
-        norms.push_back(recorder.steps[2].grad_norm);
-    }
-    for (std::size_t i = 1; i < losses.size(); ++i) {
-        EXPECT_NEAR(losses[i], losses[0], 1e-5 * losses[0]);
-        EXPECT_NEAR(norms[i], norms[0], 1e-4 * norms[0]);
-    }
-}
-
-// Packed and padded-free micro-batches of the same rows train alike: a whole epoch is one step.
-TEST(Trainer, PackingTrainsAlike) {
-    std::vector<double> losses;
-    for (const bool packing : {false, true}) {
-        TinyJob job;
-        job.config.train.optim = "sgd";
-        job.config.train.packing = packing;
-        job.config.train.per_device_train_batch_size = 11;
-        job.config.train.gradient_accumulation_steps = 1;
-        job.config.train.max_steps = 3;
-        Recorder recorder;
-        job.run({&recorder});
-        losses.push_back(recorder.steps[2].loss);
-    }
-    EXPECT_NEAR(losses[1], losses[0], 1e-5 * losses[0]);
-}
-
 TEST(Trainer, GradientCheckpointingIsBitEqual) {
     TinyJob plain;
     TinyJob recomputing;
@@ -384,53 +344,6 @@ TEST(Trainer, ContinuesAnAdapter) {
     second.run();
     EXPECT_EQ(adapter_bytes(second.output() / "adapter"),
               adapter_bytes(first.output() / "adapter"));
-}
-
-// CASES 9: a loss that is not finite stops the run, names step, place and row, and no checkpoint holds
-// what it made.
-TEST(Trainer, StopsAtANonFiniteLossAndKeepsWhatWasGood) {
-    TinyJob job;
-    job.config.train.max_grad_norm = 0;
-    job.config.train.optim = "sgd";
-    job.config.train.save_steps = 1;
-    job.config.train.learning_rate = 1e30;
-    const std::string error = error_of(job);
-    EXPECT_NE(error.find("step"), std::string::npos) << error;
-    EXPECT_NE(error.find("not finite"), std::string::npos) << error;
-    EXPECT_FALSE(std::filesystem::exists(job.output() / "adapter"));
-    for (const auto& entry : std::filesystem::directory_iterator(job.output())) {
-        if (!entry.path().filename().string().starts_with("checkpoint-")) continue;
-        EXPECT_NO_THROW(read_peft_adapter(entry.path())) << entry.path();
-    }
-}
-
-// CASES 2: pad is eos in this tokenizer. A model trained on answers of three letters stops after them.
-TEST(Trainer, EosIsLearntThoughItIsThePadToken) {
-    TinyJob job(std::vector<int>(12, 6));
-    job.config.train.method = "full";
-    job.config.train.max_steps = 60;
-    job.config.data.validation.clear();
-    job.run();
-
-    const ModelFiles files = ModelFiles::open(job.output() / "model");
-    const auto device = make_cpu_device();
-    Arena arena(*device, 1 << 22);
-    Meter meter;
-    Stream stream(*device, arena, meter);
-    Decoder model(*device, files, {});
-    KvCache cache = model.make_cache(32);
-    std::vector<std::int32_t> next{'x', 'q', 'j'};
-    std::vector<std::int32_t> answer;
-    while (answer.size() < 10) {
-        std::vector<float> logits;
-        model.decode(stream, cache, next, logits);
-        next = {static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) -
-                                          logits.begin())};
-        answer.push_back(next[0]);
-        if (next[0] == 258) break;
-    }
-    EXPECT_EQ(answer.back(), 258);  // <|im_end|>
-    EXPECT_LE(answer.size(), 5u);
 }
 
 }  // namespace
