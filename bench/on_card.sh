@@ -9,6 +9,7 @@
 #   sanitizer    memcheck, racecheck, initcheck and synccheck over op cases and a training step
 #   bench        the steps of the 2.4B shape;  bench8b, small, decode: other shapes
 #   ops          the 2.4B step op by op
+#   tune         the 2.4B step as the heuristic multiplies, and by a table tuned here
 #   lora         the ops on groups of adapters beside their bytes
 #   peers        Transformers + PEFT on the same shapes, bf16
 set -uo pipefail
@@ -114,6 +115,10 @@ part_bench() {
 }
 part_ops() { bench ops-16x512 "${EXAONE[@]}" --batch 16 --length 512 --steps 3 --ops; }
 part_ops_small() { bench ops-2x512 "${EXAONE[@]}" --batch 2 --length 512 --steps 3 --ops; }
+part_tune() {
+    bench 16x512-heuristic "${EXAONE[@]}" --batch 16 --length 512 --tune "$OUT/products.json"
+    bench 16x512-tuned "${EXAONE[@]}" --batch 16 --length 512 --products "$OUT/products.json"
+}
 part_lora() {
     local log=$OUT/lora.log
     : >"$log"

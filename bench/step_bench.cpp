@@ -8,10 +8,12 @@
 #include <numeric>
 
 #include "garam/core/philox.h"
+#include "garam/io/atomic_write.h"
 #include "garam/ops/elementwise.h"
 #include "garam/ops/matmul.h"
 #include "garam/runtime/transfer.h"
 #include "garam/train/memory_choice.h"
+#include "garam/train/tuned_products.h"
 #include "random_model.h"
 
 namespace garam::bench {
@@ -20,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct Options {
-    std::string shape = "tiny", device = "auto", recompute = "none", folder;
+    std::string shape = "tiny", device = "auto", recompute = "none", folder, tune, products;
     std::int64_t batch = 16, length = 512, accumulation = 1, merge = 1, rank = 16;
     std::int64_t steps = 8, warmup = 4, decode = 0;
     double dropout = 0.05;
@@ -183,12 +185,11 @@ void print_ops(TrainingEngine& engine, const std::vector<TokenBatch>& step, cons
     print_table(engine.meter(), roofs, kSteps, phases, "op (one step, not recorded)", recorded);
 }
 
-void bench_steps(const Options& o, Device& device, const ModelFiles& files, const Roofs& roofs) {
-    const ModelShape& shape = model_shape(o.shape);
+EngineOptions engine_options_of(const Options& o, const DeviceProfile& profile) {
     EngineOptions engine_options;
     engine_options.recompute = recompute_of(o.recompute);
     Decoder::Options& model = engine_options.model;
-    model.compute = device.profile().fast_bf16 && !o.f32 ? DType::bf16 : DType::f32;
+    model.compute = profile.fast_bf16 && !o.f32 ? DType::bf16 : DType::f32;
     model.trained = Decoder::Trained::adapter;
     model.max_positions = o.length;
     model.lora.emplace();
@@ -196,7 +197,35 @@ void bench_steps(const Options& o, Device& device, const ModelFiles& files, cons
     model.lora->lora_alpha = static_cast<double>(2 * o.rank);
     model.lora->lora_dropout = o.dropout;
     model.lora->target_modules = {"all-linear"};
+    return engine_options;
+}
 
+// Tunes the products of a step and writes the table to o.tune.
+void tune(const Options& o, const DeviceProfile& profile, const ModelFiles& files) {
+    const Clock::time_point begin = Clock::now();
+    const ProductCounts counts = count_products(profile, files, engine_options_of(o, profile),
+                                                {random_step(o, model_shape(o.shape).vocab, 0)});
+    const auto device = make_device(profile);
+    const ProductTable table = tune_products(*device, counts);
+    write_file_atomically(o.tune, table.to_text());
+    double heuristic = 0;
+    double best = 0;
+    for (const auto& [product, tuned] : table.products) {
+        if (tuned.calls == 0 && !tuned.is_a_choice()) continue;
+        std::printf("%-46s %7.1f calls, %9.1f us by the heuristic, %9.1f tuned%s\n",
+                    product.to_string().c_str(), tuned.calls, tuned.heuristic_us, tuned.tuned_us,
+                    tuned.two_products ? ", as two products" : "");
+        heuristic += tuned.calls * tuned.heuristic_us;
+        best += tuned.calls * tuned.tuned_us;
+    }
+    std::printf("products of a step: %.3f ms by the heuristic, %.3f ms tuned; found in %.1f s\n",
+                heuristic * 1e-3, best * 1e-3,
+                std::chrono::duration<double>(Clock::now() - begin).count());
+}
+
+void bench_steps(const Options& o, Device& device, const ModelFiles& files, const Roofs& roofs) {
+    const ModelShape& shape = model_shape(o.shape);
+    const EngineOptions engine_options = engine_options_of(o, device.profile());
     const BatchBounds bounds =
         merged_bounds({o.batch * o.length, o.length, o.batch * (o.length - 1), o.batch}, o.merge);
     const MemoryPlan plan =
@@ -305,6 +334,8 @@ int run(int argc, char** argv) {
     app.add_option("--steps", o.steps, "timed");
     app.add_option("--warmup", o.warmup, "before");
     app.add_option("--decode", o.decode, "time this many generated tokens instead of steps");
+    app.add_option("--tune", o.tune, "find the fastest products of the step, write them to a file");
+    app.add_option("--products", o.products, "multiply as that file says (after --tune)");
     app.add_option("--folder", o.folder, "where the model is written; reused");
     app.add_flag("--no-roofs", o.no_roofs, "do not measure them (shares mean nothing then)");
     app.add_flag("--f32", o.f32, "compute in fp32 (default: bf16 where the device is fast at it)");
@@ -317,8 +348,10 @@ int run(int argc, char** argv) {
                          : std::filesystem::path(o.folder) / shape.name;
     make_random_model(shape, folder);
     const ModelFiles files = ModelFiles::open(folder);
-    const DeviceProfile profile = profile_of_device(o.device);
+    DeviceProfile profile = profile_of_device(o.device);
     std::printf("%s\n", profile.name.c_str());
+    if (!o.tune.empty()) tune(o, profile, files);
+    if (!o.products.empty()) profile.products = load_products(o.products, profile);
     const auto roof_device = make_device(profile);
     const Roofs roofs = o.no_roofs ? Roofs{1e12, 1e12} : measure_roofs(*roof_device);
     const auto device = make_device(profile);  // whose ledger begins at nothing

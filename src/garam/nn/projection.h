@@ -6,7 +6,8 @@
 //   packed = [ W | sB ]   [out + tail, in + tail]        (tail: see ops/lora.h)
 //            [ A |  . ]
 //
-// so that y = [x | u] [W | sB]ᵀ and dx = [dy | dh] [W ; A] are one product each. For this x and dy have
+// so that y = [x | u] [W | sB]ᵀ and dx = [dy | dh] [W ; A] are one product each (or two, where a table says
+// that these are faster for the shape: MatmulOptions::tail). For this x and dy have
 // `tail` columns of their own behind the features: make them with projection_input() and
 // projection_output(), and take the features with features(). Without an adapter, and on the CPU, tail
 // is 0.
