@@ -127,7 +127,13 @@ part_lora() {
 }
 part_bench8b() { bench 8b-2x4x2048 --shape llama-8b --batch 2 --accumulation 4 --length 2048 --steps 4 --warmup 3; }
 part_small() { bench smollm2-1x512 --shape smollm2-135m --batch 1 --length 512 --steps 20; }
-part_decode() { bench decode "${EXAONE[@]}" --decode 128 --ops; }
+part_decode() {
+    local log=$OUT/decode_kernels.log
+    bench decode "${EXAONE[@]}" --decode 128 --ops
+    : >"$log"
+    limited 60 "$log" "$WORK/bin/decode_bench" || note "decode_bench: ended with $?"
+    tee -a "$SUMMARY" <"$log"
+}
 part_peers() {
     (cd "$CARD/peers" && OUT=$OUT BUDGET=$((SECONDS_LEFT - SECONDS)) bash run.sh ceilings ${PEERS:-bf16}) | tee -a "$SUMMARY"
 }
