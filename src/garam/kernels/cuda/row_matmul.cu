@@ -48,7 +48,7 @@ __device__ __forceinline__ uint4 as_uint4(const Pack& x) {
 }
 
 // a's elements before the tail, rounded as rms_norm_forward and silu_mul_forward round them. begin() runs
-// while the work ahead may still write x.
+// ahead of the first copy, while the work ahead may still write x; write() has all kStages behind it.
 template <RowInput kInput>
 struct Made;
 
@@ -67,11 +67,12 @@ template <>
 struct Made<RowInput::rms_norm> {
     static constexpr int kHeld = static_cast<int>(kRowMostNormed) / (kThreads * kElements);
 
-    // The weight waits where the normed values will be.
+    // The weight waits where the normed values will be. It belongs to the first of the copies.
     __device__ __forceinline__ static void begin(const RowMatmul& work, uint4* row) {
         for (int vector = static_cast<int>(threadIdx.x); vector < made_vectors(work);
              vector += kThreads)
-            row[vector] = load_vector_of(work.weight_or_up, vector);
+            copy_async_16(shared_address(row + vector),
+                          static_cast<const uint4*>(work.weight_or_up) + vector, true);
     }
     __device__ __forceinline__ static void write(const RowMatmul& work, uint4* row, float* shared) {
         const int vectors = made_vectors(work);
@@ -89,6 +90,7 @@ struct Made<RowInput::rms_norm> {
         }
         const float mean = block_sum<kThreads>(squares, shared) / static_cast<float>(work.made);
         const float rstd = 1.0f / sqrtf(mean + work.eps);
+        copy_async_wait<kStages - 1>();
 #pragma unroll
         for (int u = 0; u < kHeld; ++u) {
             const int vector = static_cast<int>(threadIdx.x) + u * kThreads;
@@ -179,24 +181,22 @@ __global__ void __maxnreg__(48)  // two blocks leave registers for attention's
         }
         copy_async_commit();
     };
+    Made<kInput>::begin(work, row);
 #pragma unroll
     for (int slot = 0; slot < kStages; ++slot)
         copy(slot);
-    Made<kInput>::begin(work, row);
     wait_for_previous();
 
     // What the end adds is on its way meanwhile.
-    const auto added_to = [&](int r) {
-        float added = 0;
-        if (work.addend != nullptr)
-            added += to_float(static_cast<const Out*>(work.addend)[first_row + r]);
-        if (work.bias != nullptr)
-            added += to_float(static_cast<const Out*>(work.bias)[first_row + r]);
-        return added;
-    };
-    const float added_first = thread < rows ? added_to(thread) : 0.0f;
+    const auto* const addend = static_cast<const Out*>(work.addend);
+    const auto* const bias = static_cast<const Out*>(work.bias);
+    Out first_addend = from_float<Out>(0.0f);
+    Out first_bias = from_float<Out>(0.0f);
+    if (thread < rows && addend != nullptr) first_addend = addend[first_row + thread];
+    if (thread < rows && bias != nullptr) first_bias = bias[first_row + thread];
+    // By the last threads: the first ones have more of a norm to do.
     const int made = made_vectors(work);
-    for (int vector = made + thread; vector < steps * kWarp; vector += kThreads)
+    for (int vector = made + kThreads - 1 - thread; vector < steps * kWarp; vector += kThreads)
         row[vector] =
             vector < vectors ? load_vector_of(work.tail, vector - made) : make_uint4(0, 0, 0, 0);
     Made<kInput>::write(work, row, shared);
@@ -233,7 +233,10 @@ __global__ void __maxnreg__(48)  // two blocks leave registers for attention's
             const int b = begin_of(w);
             if (b > i * steps && b < (i + 1) * steps && b < begin_of(w + 1)) whole += continued[w];
         }
-        const float result = work.alpha * whole + (i == thread ? added_first : added_to(i));
+        float result = work.alpha * whole;
+        if (addend != nullptr)
+            result += to_float(i == thread ? first_addend : addend[first_row + i]);
+        if (bias != nullptr) result += to_float(i == thread ? first_bias : bias[first_row + i]);
         static_cast<Out*>(work.c)[first_row + i] = from_float<Out>(result);
     }
 }
