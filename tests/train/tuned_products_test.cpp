@@ -174,18 +174,30 @@ TEST_P(TunedProductsOnCards, TrainTheSameWithinRounding) {
     Losses want;
     plain.run({&want});
 
-    // Whatever the library offers beside its heuristic's first, and every tail by itself.
     const auto job = prepare(plain.config);
-    job->plan();
+    const MemoryPlan plan = job->plan();
+    const ProductCounts counts =
+        count_products(job->profile, job->files, job->engine, first_steps(*job));
+    {
+        // The card is asked for the very shapes that the dry device counted, addresses and all.
+        const auto device = make_device(job->profile);
+        TrainingEngine engine(*device, job->files, job->engine, plan.arena_bytes);
+        engine.meter().count_products(true);
+        for (const std::vector<TokenBatch>& step : first_steps(*job))
+            engine.step(step, 0, 1e-3);
+        EXPECT_FALSE(engine.meter().products().empty());
+        for (const auto& [shape, calls] : engine.meter().products())
+            EXPECT_TRUE(counts.contains(shape)) << shape.to_string();
+    }
+
+    // Whatever the library offers beside its heuristic's first, and every tail by itself.
     ProductTable table;
     {
         const auto device = make_device(job->profile);
         TuningOptions options;
         options.rounds = 3;
         options.margin = -100;
-        table = tune_products(
-            *device, count_products(job->profile, job->files, job->engine, first_steps(*job)),
-            options);
+        table = tune_products(*device, counts, options);
     }
     bool tails = false;
     for (auto& [shape, tuned] : table.products) {
