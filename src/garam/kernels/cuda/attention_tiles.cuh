@@ -61,9 +61,9 @@ __device__ __forceinline__ bool find_tile(const std::int32_t* cu, int segments, 
 
 // As find_tile, but in the order of work, of all segments together: under a causal mask the tiles of a
 // segment have 1, 2, 3 … units of it, and `tile` 0 is the one with the most. Blocks start in the order of
-// their indices, so the last ones to start are short and the multiprocessors end together.
+// their indices, so the last ones to start are short and the multiprocessors end together. `factor` as there.
 __device__ __forceinline__ bool find_longest_tile(const std::int32_t* cu, int segments, int rows,
-                                                  int index, TilePlace& place) {
+                                                  int index, TilePlace& place, int factor = 1) {
     constexpr unsigned kAll = 0xffffffffu;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     // Tiles of more than `work` units over all segments, and the longest tile of this lane's.
@@ -71,7 +71,7 @@ __device__ __forceinline__ bool find_longest_tile(const std::int32_t* cu, int se
     const auto count_longer = [&](int work) {
         int count = 0;
         for (int segment = lane; segment < segments; segment += kWarp) {
-            const int tiles = (cu[segment + 1] - cu[segment] + rows - 1) / rows;
+            const int tiles = ((cu[segment + 1] - cu[segment]) * factor + rows - 1) / rows;
             count += max(0, tiles - work);
             longest = max(longest, tiles);
         }
@@ -93,7 +93,8 @@ __device__ __forceinline__ bool find_longest_tile(const std::int32_t* cu, int se
     for (int base = 0; base < segments; base += kWarp) {
         const int segment = base + lane;
         int tiles = 0;
-        if (segment < segments) tiles = (cu[segment + 1] - cu[segment] + rows - 1) / rows;
+        if (segment < segments)
+            tiles = ((cu[segment + 1] - cu[segment]) * factor + rows - 1) / rows;
         const unsigned has = __ballot_sync(kAll, tiles >= work);
         const int count = __popc(has);
         if (rank < count) {
