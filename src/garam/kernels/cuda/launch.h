@@ -21,5 +21,7 @@ struct Rows {
 
 // Throws Bug naming the kernel when a launch was refused, Error when the card is lost.
 void check_launch(const char* kernel);
+// For libraries, which tell a lost card as a failure of their own: throws Error when it is lost.
+void check_card(const char* doing);
 
 }  // namespace garam::cuda

@@ -15,8 +15,9 @@ namespace garam::cuda {
 namespace {
 
 void check(cublasStatus_t status, const char* doing) {
-    if (status != CUBLAS_STATUS_SUCCESS)
-        throw Bug(std::string("cublasLt: ") + doing + ": " + cublasLtGetStatusString(status));
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    check_card(doing);
+    throw Bug(std::string("cublasLt: ") + doing + ": " + cublasLtGetStatusString(status));
 }
 
 // The library loads code and takes memory for itself when it is first used. That is no work of the
