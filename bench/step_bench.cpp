@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "garam/core/error.h"
 #include "garam/core/philox.h"
 #include "garam/io/atomic_write.h"
 #include "garam/ops/elementwise.h"
@@ -350,6 +351,8 @@ int run(int argc, char** argv) {
     const ModelFiles files = ModelFiles::open(folder);
     DeviceProfile profile = profile_of_device(o.device);
     std::printf("%s\n", profile.name.c_str());
+    if (!profile.is_cuda() && !(o.tune.empty() && o.products.empty()))
+        throw Error("--tune and --products need a card");
     if (!o.tune.empty()) tune(o, profile, files);
     if (!o.products.empty()) profile.products = load_products(o.products, profile);
     const auto roof_device = make_device(profile);
