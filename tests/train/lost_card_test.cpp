@@ -41,7 +41,7 @@ int status_of(const Work& work) {
 
 class LostCardDeathTest : public ::testing::TestWithParam<DeviceProfile> {
   protected:
-    LostCardDeathTest() { ::testing::FLAGS_gtest_death_test_style = "threadsafe"; }
+    LostCardDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
     static std::string message() {
         return "garam: error: cuda:" + std::to_string(GetParam().ordinal) +
                " was lost while .*nvidia-smi.*train.resume_from_checkpoint=true";
