@@ -390,10 +390,9 @@ EndReport train(const JobConfig& config, const std::string& config_yaml,
     const fs::path resumed = checkpoint_to_resume(config.train, job->notes);
     const RunFolder folder(output_dir);
     if (resumed.empty())
-        folder.check_free(
-            config.train.overwrite_output_dir,
-            {config.model, config.adapter, config.data.train, config.data.validation,
-             config.train.tuned_products});
+        folder.check_free(config.train.overwrite_output_dir,
+                          {config.model, config.adapter, config.data.train, config.data.validation,
+                           config.train.tuned_products});
     std::optional<Checkpoint> checkpoint;
     if (!resumed.empty()) {
         checkpoint = Checkpoint::open(resumed);
