@@ -22,6 +22,8 @@
 
 #include "garam/kernels/cuda/attention_backward.cuh"
 #include "garam/kernels/cuda/attention_forward.cuh"
+#include "garam/kernels/cuda/attention_group_backward.cuh"
+#include "garam/kernels/cuda/attention_group_forward.cuh"
 
 namespace garam::cuda {
 namespace {
@@ -135,8 +137,14 @@ class Bench {
         int device = 0, multiprocessors = 0;
         check(cudaGetDevice(&device));
         check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+        work_.multiprocessors = multiprocessors;
+        int shared_bytes = 0;
+        check(
+            cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+        work_.shared_bytes = shared_bytes;
+        gradients_.part_rows = c.heads / c.kv_heads * tokens_;
         gradients_.parts =
-            attention_parts(DType::bf16, tokens_, c.heads, c.kv_heads, multiprocessors);
+            attention_parts(tokens_, c.heads, c.kv_heads, multiprocessors, kAttentionGroupKeyTile);
         std::printf("%lld x %lld tokens, heads %lld/%lld x %lld, %lld part(s)\n",
                     static_cast<long long>(c.segments), static_cast<long long>(c.length),
                     static_cast<long long>(c.heads), static_cast<long long>(c.kv_heads),
@@ -201,6 +209,36 @@ class Bench {
                     distance(dv_.get(), base_dv_));
     }
 
+    // Columns, warp groups, keys, stages; overlapping, in turn.
+    template <typename Tiles>
+    void group_forward_cut() {
+        clear(out_, base_out_.size());
+        char name[64];
+        std::snprintf(name, sizeof(name), "forward: %d groups, %d keys, %d stages%s%s",
+                      Tiles::kGroups, Tiles::kKeys, Tiles::kStages,
+                      Tiles::kOverlap ? "" : ", apart", Tiles::kInTurn ? ", in turn" : "");
+        time(name, 4, [&] { launch_group_forward_cut<Tiles>(nullptr, work_); });
+        std::printf("   out %.1e", distance(out_.get(), base_out_));
+    }
+    template <typename Tiles>
+    void group_queries_cut(const char* name) {
+        clear(dq_, base_dq_.size());
+        time(name, 5, [&] { launch_group_queries_cut<Tiles>(nullptr, work_, gradients_); });
+        std::printf("   dq %.1e", distance(dq_.get(), base_dq_));
+    }
+    template <typename Tiles>
+    void group_keys_cut(const char* name, std::int64_t parts = 0) {
+        AttentionGradients gradients = gradients_;
+        if (parts > 0) gradients.parts = parts;
+        clear(dk_, base_dk_.size());
+        clear(dv_, base_dv_.size());
+        const std::string label = std::string(name) + (gradients.parts > 1 ? ", parts" : "");
+        time(label.c_str(), 5, [&] { launch_group_keys_cut<Tiles>(nullptr, work_, gradients); });
+        if (gradients.parts > 1) return;
+        std::printf("   dk %.1e dv %.1e", distance(dk_.get(), base_dk_),
+                    distance(dv_.get(), base_dv_));
+    }
+
   private:
     static void clear(const Buffer<Bf16>& x, std::size_t count) {
         check(cudaMemset(x.data(), 0xff, count * sizeof(Bf16)));
@@ -243,12 +281,48 @@ class Bench {
 };
 
 template <int kHeadDim>
+void group_forward_cuts(Bench& bench) {
+    if constexpr (kHeadDim <= 96) {
+        constexpr int kMore = kHeadDim == 64 ? 1 : 0;  // stages that fit
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 3, 64, 4 + kMore>>();
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 3, 64, 4 + kMore, true, true>>();
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 3, 80, 3 + kMore>>();
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 2, 96, 3 + kMore>>();
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 2, 128, 2 + kMore>>();
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 2, 128, 2 + kMore, true, true>>();
+    }
+    if constexpr (kHeadDim <= 80) {
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 3, 96, 4>>();
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 3, 96, 4, false>>();
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 3, 96, 4, true, true>>();
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 2, 128, 3>>();
+    }
+    if constexpr (kHeadDim == 64) bench.group_forward_cut<GroupForwardCut<kHeadDim, 3, 128, 3>>();
+    if constexpr (kHeadDim == 128) {
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 3, 64, 3>>();
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 3, 64, 3, true, true>>();
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 2, 80, 3>>();
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 2, 96, 2>>();
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 2, 128, 2>>();
+        bench.group_forward_cut<GroupForwardCut<kHeadDim, 2, 128, 2, true, true>>();
+    }
+}
+
+template <int kHeadDim>
 void run_case(const Case& c, int repeats, bool cuts) {
     Bench bench(c, repeats);
     bench.ops();
     bench.queries_cut<QueryTiles<kHeadDim>>("dq: as chosen");
     bench.keys_cut<KeyTiles<kHeadDim>>("dk, dv: as chosen");
+    bench.group_queries_cut<GroupQueryCut<kHeadDim, 2, 64, 3>>("dq: 2 groups, 64 keys");
+    bench.group_keys_cut<GroupKeyCut<kHeadDim, 2, 64, 3>>("dk, dv: 2 groups, 3 stages", 1);
+    if constexpr (kHeadDim <= 80) {
+        bench.group_queries_cut<GroupQueryCut<kHeadDim, 2, 128, 3>>("dq: 2 groups, 128 keys");
+        bench.group_queries_cut<GroupQueryCut<kHeadDim, 3, 64, 4>>("dq: 3 groups, 64 keys");
+        bench.group_keys_cut<GroupKeyCut<kHeadDim, 2, 64, 5>>("dk, dv: 2 groups, 5 stages", 1);
+    }
     if (cuts) {
+        group_forward_cuts<kHeadDim>(bench);
         bench.parts();
         bench.forward_cut<ForwardCut<kHeadDim, 4, 2, 64, 2>>(
             "forward: 4 warps x 32, 64 keys, 2 blocks");

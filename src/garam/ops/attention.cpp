@@ -108,6 +108,9 @@ cuda::AttentionWork cuda_work(Stream& stream, const char* name, const AttentionS
     work.scale = shape.scale;
     work.window = shape.window;
     work.softcap = shape.softcap;
+    const DeviceProfile& profile = stream.device().profile();
+    work.multiprocessors = profile.multiprocessors;
+    work.shared_bytes = profile.shared_bytes;
     return work;
 }
 
@@ -258,21 +261,18 @@ void attention_backward(Stream& stream, const AttentionShape& shape,
     if (stream.is_for_cuda()) {
         const Tensor delta = stream.arena().scratch(DType::f32, {tokens, heads});
         cuda::AttentionGradients gradients;
-        gradients.parts = cuda::attention_parts(q.dtype(), tokens, heads, kv_heads,
-                                                stream.device().profile().multiprocessors);
         const std::int64_t rows = cuda::attention_part_rows(
             q.dtype(), tokens, heads, kv_heads, stream.device().profile().multiprocessors);
         const Tensor part_sums =
             rows > 0 ? stream.arena().scratch(DType::f32, {2 * rows, kv_heads * d}) : Tensor();
-        GARAM_CHECK(gradients.parts == 1 || gradients.parts * tokens <= rows,
-                    "attention_backward: parts beyond their scratch");
         if (!runs_on_cuda(stream)) return;
         gradients.dout = cuda_rows(dout);
         gradients.dq = cuda_rows(dq);
         gradients.dk = cuda_rows(dk);
         gradients.dv = cuda_rows(dv);
         gradients.delta = delta.data<float>();
-        if (gradients.parts > 1) gradients.part_sums = part_sums.data<float>();
+        gradients.part_rows = rows;
+        if (rows > 0) gradients.part_sums = part_sums.data<float>();
         cuda::attention_kernels().backward(
             stream.queue(), cuda_work(stream, kName, shape, segments, q, k, v, out, lse),
             gradients);

@@ -1,5 +1,6 @@
-// Attention on a card (see ops/attention.h). bf16 runs in tiles on the tensor cores by mma.sync, which
-// every card from sm_80 on has; f32 in plain products, exact and slow, for tests.
+// Attention on a card (see ops/attention.h). bf16 runs in tiles on the tensor cores: by wgmma where the card
+// and the compiled code have it (sm_90a) and rows allow vectors, by mma.sync from sm_80 on elsewhere; f32 in
+// plain products, exact and slow, for tests.
 //
 // The cut into tiles depends only on a segment's own lengths, and every sum has one order: the bits of a
 // row do not depend on what lies beside its segment, nor on how the queries before it were batched.
@@ -24,39 +25,44 @@ struct AttentionWork {
     float scale = 0;
     std::int64_t window = 0;  // 0: none
     float softcap = 0;        // 0: none
+    int multiprocessors = 1;
+    std::int64_t shared_bytes = 0;  // that a block may have
 };
 
 struct AttentionGradients {
     Rows dout, dq, dk, dv;
     float* delta = nullptr;  // [q_tokens, heads], scratch: row sums of dout * out
-    // Scratch for more than one part: [parts, 2 (dk, dv), q_tokens, kv_heads * head_dim].
-    std::int64_t parts = 1;
+    // Scratch for more than one part: [parts, 2 (dk, dv), q_tokens, kv_heads * head_dim], and the rows of
+    // 2 x kv_heads * head_dim that it has.
     float* part_sums = nullptr;
+    std::int64_t part_rows = 0;
+    std::int64_t parts = 0;  // 0: as attention_parts says
 };
 
-// A block sums dk and dv of kAttentionKeyTile keys over the query heads that share them. Where these are
-// too few blocks for the card, the query heads are divided into parts, summed apart and then added.
-constexpr std::int64_t kAttentionKeyTile = 64;
-constexpr std::int64_t attention_parts(DType dtype, std::int64_t q_tokens, std::int64_t heads,
-                                       std::int64_t kv_heads, std::int64_t multiprocessors) {
+// A block sums dk and dv of one tile of keys over the query heads that share them. Where these are too few
+// blocks for the card, the query heads are divided into parts, summed apart and then added.
+constexpr std::int64_t kAttentionKeyTile = 64;        // by mma.sync
+constexpr std::int64_t kAttentionGroupKeyTile = 128;  // by wgmma
+constexpr std::int64_t attention_parts(std::int64_t q_tokens, std::int64_t heads,
+                                       std::int64_t kv_heads, std::int64_t multiprocessors,
+                                       std::int64_t key_tile) {
     const std::int64_t group = heads / kv_heads;
-    if (dtype != DType::bf16) return 1;
-    const std::int64_t blocks = (q_tokens + kAttentionKeyTile - 1) / kAttentionKeyTile * kv_heads;
+    const std::int64_t blocks = (q_tokens + key_tile - 1) / key_tile * kv_heads;
     std::int64_t parts = 1;
     while (parts < group && (blocks * parts < 2 * multiprocessors || group % parts != 0))
         ++parts;
     return parts;
 }
 
-// Rows of 2 x kv_heads * head_dim sums that the parts take, or fewer tokens would: what is planned for a
-// large batch covers the smaller ones.
+// Rows that the parts take with either tile, or fewer tokens would: what is planned for a large batch covers
+// the smaller ones.
 constexpr std::int64_t attention_part_rows(DType dtype, std::int64_t q_tokens, std::int64_t heads,
                                            std::int64_t kv_heads, std::int64_t multiprocessors) {
     const std::int64_t group = heads / kv_heads;
     if (dtype != DType::bf16 || group == 1) return 0;
     // With more tokens there is one part, since its blocks are enough.
     const std::int64_t blocks = (2 * multiprocessors + kv_heads - 1) / kv_heads;
-    const std::int64_t most = blocks * kAttentionKeyTile;
+    const std::int64_t most = blocks * kAttentionGroupKeyTile;
     return group * (q_tokens < most ? q_tokens : most);
 }
 
