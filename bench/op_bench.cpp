@@ -273,12 +273,14 @@ void add_f32_only() {
     });
     add_benchmark("adamw_step", f32, [](auto& state, Bench& b, DType t) {
         const Tensor w = b.floats(t, 8 * kTokens, kHidden), g = b.floats(t, 8 * kTokens, kHidden),
-                     m = b.floats(t, 8 * kTokens, kHidden), v = b.floats(t, 8 * kTokens, kHidden);
+                     m = b.floats(t, 8 * kTokens, kHidden), v = b.floats(t, 8 * kTokens, kHidden),
+                     scale = b.floats(t, 1, 1);
+        scale.data<float>()[0] = 1.0f;
         for (std::int64_t i = 0; i < v.elements(); ++i)
             v.data<float>()[i] = 1e-3f;
         AdamWOptions options;
         options.learning_rate = 1e-4;
-        b.time(state, [&](Stream& s) { adamw_step(s, options, w, g, 1.0f, m, v); });
+        b.time(state, [&](Stream& s) { adamw_step(s, options, w, g, scale, m, v); });
     });
 }
 
