@@ -53,9 +53,12 @@ struct Variant {
 
 class MicroStepsTest : public ::testing::TestWithParam<DeviceProfile> {
   protected:
-    MicroStepsTest() {
+    // More layers than have their inputs on a card with Recompute::offload.
+    MicroStepsTest() { write_model(7); }
+    void write_model(std::int64_t layers) {
         testing::TinyModel model;
         model.biases = true;
+        model.num_layers = layers;
         write_tiny_model(dir_.path(), model);
         files_ = std::make_unique<ModelFiles>(ModelFiles::open(dir_.path()));
     }
@@ -69,7 +72,8 @@ class MicroStepsTest : public ::testing::TestWithParam<DeviceProfile> {
                 .r = 4, .lora_alpha = 8, .lora_dropout = 0.1, .target_modules = {"all-linear"}};
         options.recompute = variant.recompute;
         const auto device = make_device(profile);
-        TrainingEngine engine(*device, *files_, options, std::int64_t{64} << 20);
+        TrainingEngine engine(*device, *files_, options,
+                              {std::int64_t{64} << 20, std::int64_t{16} << 20});
         engine.micro_steps().record_work(record);
         Outcome outcome;
         for (int step = 0; step < kSteps; ++step) {
@@ -100,6 +104,8 @@ TEST_P(MicroStepsTest, RecordedWorkGivesTheBitsOfUnrecorded) {
         {DType::bf16, Decoder::Trained::adapter, Recompute::block},
         {DType::bf16, Decoder::Trained::adapter, Recompute::norms_and_activation},
         {DType::f32, Decoder::Trained::all_weights},
+        {DType::bf16, Decoder::Trained::adapter, Recompute::offload},
+        {DType::f32, Decoder::Trained::all_weights, Recompute::offload},
         {DType::bf16, Decoder::Trained::all_weights, Recompute::gate_up},
     };
     for (const Variant& variant : variants) {
@@ -120,6 +126,7 @@ TEST_P(MicroStepsTest, RecordedWorkGivesTheBitsOfUnrecorded) {
 // gradient's, so that a gradient of rounding alone moves a weight: losses part by a little more than sums.
 TEST_P(MicroStepsTest, TheLossesOfTheProcessor) {
     if (!GetParam().is_cuda()) GTEST_SKIP() << "the processor is what a card is compared with";
+    write_model(2);
     for (const auto trained : {Decoder::Trained::adapter, Decoder::Trained::all_weights}) {
         const Variant variant{DType::f32, trained};
         const Outcome want = run(detect_cpu_profile(), variant, false);

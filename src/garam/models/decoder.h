@@ -15,6 +15,7 @@
 #include "garam/core/token_batch.h"
 #include "garam/io/model_files.h"
 #include "garam/io/peft_adapter.h"
+#include "garam/models/block_offload.h"
 #include "garam/models/decoder_config.h"
 #include "garam/models/device_batch.h"
 #include "garam/nn/gated_mlp.h"
@@ -29,6 +30,7 @@ struct TrainingPass {
     std::uint32_t step = 0;  // optimiser steps done
     bool dropout = true;
     Recompute recompute = Recompute::nothing;
+    BlockOffload* offload = nullptr;  // where inputs of blocks wait, with Recompute::offload
 };
 
 // Keys and values of one sequence of up to `capacity` tokens.

@@ -42,10 +42,15 @@ BatchBounds merged_bounds(const BatchBounds& bounds, std::int64_t merged) {
 
 MemoryChoice choose_memory(const MemoryQuestion& question) {
     const std::int64_t room = budget(question.profile);
+    // Page-locked memory is lost to all other programs: not more than half of the host's.
+    const std::int64_t pinned_room =
+        question.profile.host_bytes > 0 ? question.profile.host_bytes / 2 : INT64_MAX;
     std::vector<Recompute> policies = {question.engine.recompute};
     if (question.chooses_recompute)
         policies = {Recompute::nothing, Recompute::norms_and_activation, Recompute::gate_up,
                     Recompute::block};
+    if (question.chooses_recompute && question.profile.is_cuda())
+        policies.push_back(Recompute::offload);
     const auto answer = [&](std::int64_t merged, Recompute recompute) {
         EngineOptions engine = question.engine;
         engine.recompute = recompute;
@@ -63,10 +68,12 @@ MemoryChoice choose_memory(const MemoryQuestion& question) {
             const bool few = merged * question.training.tokens < kFewTokens;
             if (few && merged != all.front() && recompute != policies.back()) continue;
             MemoryChoice choice = answer(merged, recompute);
-            if (choice.plan.total_bytes <= room) return choice;
+            if (choice.plan.total_bytes <= room && choice.plan.pinned_bytes <= pinned_room)
+                return choice;
         }
     }
-    return answer(1, policies.back());
+    MemoryChoice smallest = answer(1, policies.back());
+    return smallest.plan.pinned_bytes <= pinned_room ? smallest : answer(1, Recompute::block);
 }
 
 std::vector<TokenBatch> merge_micro_batches(std::vector<TokenBatch> batches, std::int64_t merged) {

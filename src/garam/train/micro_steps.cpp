@@ -4,8 +4,22 @@
 
 namespace garam {
 
+MicroSteps::MicroSteps(Device& device, Stream& stream, Decoder& model, std::int64_t batch_bytes)
+    : device_(device), stream_(stream), model_(model), base_(stream.arena().used()) {
+    for (Slot& slot : ring_)
+        reserve(slot, batch_bytes);
+}
+
+void MicroSteps::reserve(Slot& slot, std::int64_t bytes) {
+    if (slot.bytes.bytes() >= bytes) return;
+    slot.bytes = PinnedBuffer();
+    slot.bytes = PinnedBuffer(device_, bytes);
+}
+
 void MicroSteps::copy(const TokenBatch& batch, std::uint32_t steps_done, DeviceBatch& device) {
     if (stream_.is_dry()) {
+        for (Slot& slot : ring_)
+            reserve(slot, device.memory.bytes());
         std::vector<std::byte> unread(static_cast<std::size_t>(device.memory.bytes()));
         lay_out_batch(batch, {.steps_done = steps_done}, device, unread.data());
         return;
@@ -13,8 +27,7 @@ void MicroSteps::copy(const TokenBatch& batch, std::uint32_t steps_done, DeviceB
     Slot& slot = ring_[next_];
     next_ = (next_ + 1) % ring_.size();
     if (slot.copied) slot.copied->synchronize();
-    if (slot.bytes.bytes() < device.memory.bytes())
-        slot.bytes = PinnedBuffer(device_, device.memory.bytes());
+    reserve(slot, device.memory.bytes());
     lay_out_batch(batch, {.steps_done = steps_done}, device,
                   static_cast<std::byte*>(slot.bytes.raw()));
     device_.copy_in(stream_.queue(), device.memory.raw(), slot.bytes.raw(), device.memory.bytes());

@@ -17,14 +17,18 @@ namespace garam {
 class MicroSteps {
   public:
     // All must outlive this; the arena's low end must stand where it stands now at every run().
-    MicroSteps(Device& device, Stream& stream, Decoder& model)
-        : device_(device), stream_(stream), model_(model), base_(stream.arena().used()) {}
+    // `batch_bytes` of pinned memory are reserved for each batch that waits; larger ones reserve theirs
+    // when they come.
+    MicroSteps(Device& device, Stream& stream, Decoder& model, std::int64_t batch_bytes);
 
     // Forward and backward of one micro-batch, as Decoder::train_step.
     void run(const TokenBatch& batch, const TrainingPass& pass, const Tensor& loss_sum);
 
     // Off: every micro-step is enqueued op by op, for timing of the single ops.
     void record_work(bool on) { records_ = on; }
+
+    // Pinned memory held for each batch that waits.
+    std::int64_t batch_bytes() const { return ring_[0].bytes.bytes(); }
 
   private:
     struct Slot {
@@ -35,6 +39,7 @@ class MicroSteps {
         bool was_run = false;
         std::unique_ptr<RecordedWork> work;
     };
+    void reserve(Slot& slot, std::int64_t bytes);
     void copy(const TokenBatch& batch, std::uint32_t steps_done, DeviceBatch& device);
 
     Device& device_;

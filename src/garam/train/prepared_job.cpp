@@ -189,11 +189,12 @@ void choose_adapter(PreparedJob& job) {
 Recompute recompute_from_name(const std::string& name) {
     if (name == "false" || name == "none" || name == "auto") return Recompute::nothing;
     if (name == "true" || name == "block") return Recompute::block;
-    for (const Recompute recompute : {Recompute::norms_and_activation, Recompute::gate_up})
+    for (const Recompute recompute :
+         {Recompute::norms_and_activation, Recompute::gate_up, Recompute::offload})
         if (name == name_of(recompute)) return recompute;
     throw Error("train.gradient_checkpointing: \"" + name +
                 "\" is not supported; choose one of false (none), norms+activation, gate_up, true "
-                "(block), auto");
+                "(block), offload, auto");
 }
 
 }  // namespace
@@ -247,6 +248,12 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
         throw Error("train.tf32 is for cards; this run computes on the processor (device=" +
                     config.device + ")");
     job->profile.tf32 = train.tf32;
+    if (train.gradient_checkpointing == "offload" && !job->profile.is_cuda())
+        throw Error(
+            "train.gradient_checkpointing: offload is for cards; this run computes on the "
+            "processor "
+            "(device=" +
+            config.device + "), whose memory is the host's already: take true");
     if (!train.tuned_products.empty() && job->profile.is_cuda()) {
         job->profile.products = load_products(train.tuned_products, job->profile);
     } else if (!train.tuned_products.empty()) {

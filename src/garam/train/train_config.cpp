@@ -75,7 +75,8 @@ void describe_steps(TrainConfig& c, ConfigTable& table) {
     table.add("train.gradient_checkpointing", &c.gradient_checkpointing,
               "What the backward computes again instead of keeping it, for the same bits in less "
               "memory: false (none), norms+activation (nearly free), gate_up, true (block: all but "
-              "the inputs of blocks, a third more time), or auto: the least that fits. false as in "
+              "the inputs of blocks, a third more time), offload (on a card: as true, and these "
+              "inputs wait in pinned host memory), or auto: the least that fits. false as in "
               "Transformers; TRL has true.");
     table.add("train.merge_micro_batches", &c.merge_micro_batches,
               "On a card, run several of the passes that a step accumulates as one when memory "

@@ -35,7 +35,7 @@ struct TrainConfig {
     std::int64_t per_device_train_batch_size = 8;
     std::int64_t per_device_eval_batch_size = 8;
     std::int64_t gradient_accumulation_steps = 1;
-    // false (none), norms+activation, gate_up, true (block), auto
+    // false (none), norms+activation, gate_up, true (block), offload, auto
     std::string gradient_checkpointing = "false";
     std::string merge_micro_batches = "auto";  // auto, false
 

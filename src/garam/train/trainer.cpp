@@ -34,7 +34,7 @@ class Trainer {
           train_(job.config.train),
           output_dir_(train_.output_dir),
           device_(make_device(job.profile)),
-          engine_(*device_, job.files, job.engine, plan.arena_bytes),
+          engine_(*device_, job.files, job.engine, plan),
           observers_(std::move(observers)) {
         schedule_.type = schedule_type_from_name(train_.lr_scheduler_type);
         schedule_.learning_rate = train_.learning_rate;
@@ -340,6 +340,8 @@ class Trainer {
             if (purposes[p] > 0)
                 end.peak_by_purpose.emplace_back(name_of(static_cast<Purpose>(p)), purposes[p]);
         }
+        if (device_->pinned().peak > 0)
+            end.peak_by_purpose.emplace_back("pinned host memory", device_->pinned().peak);
         return end;
     }
 
