@@ -268,6 +268,15 @@ void bench_steps(const Options& o, Device& device, const ModelFiles& files, cons
         s.median, s.least, s.most, host.size(), d.median, s.median / d.median, tokens / s.median,
         flops / s.median * 1e-12, 100 * flops / s.median / roofs.flops, loss,
         static_cast<double>(device.memory().peak) / (1 << 30));
+    // As training runs them: the host waits for the last one only.
+    const Clock::time_point begin = Clock::now();
+    for (std::int64_t i = 0; i < o.steps; ++i)
+        engine.enqueue_step(step, o.warmup + o.steps + i, 1e-4);
+    engine.results(true);
+    std::printf(
+        "back to back: %.4f s a step; %d shapes recorded\n",
+        std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(o.steps),
+        engine.micro_steps().recorded_shapes());
     std::fflush(stdout);
     if (device.profile().is_cuda() &&
         std::system("nvidia-smi --query-gpu=name,driver_version,memory.used,clocks.sm,"

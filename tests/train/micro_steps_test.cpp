@@ -51,6 +51,20 @@ struct Variant {
     Recompute recompute = Recompute::nothing;
 };
 
+TEST(ShapesToRecord, AreTheFirstThatComeAgain) {
+    ShapesToRecord shapes;
+    const auto shape = [](std::int64_t tokens) { return BatchShape{tokens, 3, 16}; };
+    EXPECT_FALSE(shapes.worth_recording(shape(64)));
+    EXPECT_FALSE(shapes.worth_recording(shape(72)));
+    EXPECT_TRUE(shapes.worth_recording(shape(64)));
+    for (std::int64_t tokens = 1000; shapes.recorded() < ShapesToRecord::kMost; ++tokens) {
+        EXPECT_FALSE(shapes.worth_recording(shape(tokens)));
+        EXPECT_TRUE(shapes.worth_recording(shape(tokens)));
+    }
+    EXPECT_FALSE(shapes.worth_recording(shape(72)));
+    EXPECT_EQ(shapes.recorded(), ShapesToRecord::kMost);
+}
+
 class MicroStepsTest : public ::testing::TestWithParam<DeviceProfile> {
   protected:
     // More layers than have their inputs on a card with Recompute::offload.
@@ -84,6 +98,7 @@ class MicroStepsTest : public ::testing::TestWithParam<DeviceProfile> {
             if (step == 1)
                 outcome.numbers.push_back(engine.evaluate({random_batch({50, 70}, 99)}).loss());
         }
+        EXPECT_EQ(engine.micro_steps().recorded_shapes() > 0, record && profile.is_cuda());
         for (const Parameter& parameter : engine.model().parameters()) {
             const HostTensor master(engine.stream(), parameter.master);
             const float* const values = master.tensor().data<float>();

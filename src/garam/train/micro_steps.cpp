@@ -4,6 +4,12 @@
 
 namespace garam {
 
+bool ShapesToRecord::worth_recording(const BatchShape& shape) {
+    if (recorded_ == kMost || seen_.insert(shape).second) return false;
+    ++recorded_;
+    return true;
+}
+
 MicroSteps::MicroSteps(Device& device, Stream& stream, Decoder& model, std::int64_t batch_bytes)
     : device_(device), stream_(stream), model_(model), base_(stream.arena().used()) {
     for (Slot& slot : ring_)
@@ -48,18 +54,18 @@ void MicroSteps::run(const TokenBatch& batch, const TrainingPass& pass, const Te
     DeviceBatch device = reserve_batch(stream_, shared_shape(shape_of(batch)));
     copy(batch, pass.step, device);
 
-    Shape& shape = shapes_[device.shape];
-    if (shape.work && records_) {
-        shape.work->enqueue(stream_.queue());
-    } else if (shape.was_run && records_ && !shape.work && device_.can_record()) {
+    const bool records = records_ && device_.can_record();
+    const auto found = recorded_.find(device.shape);
+    if (records && found != recorded_.end()) {
+        found->second->enqueue(stream_.queue());
+    } else if (records && to_record_.worth_recording(device.shape)) {
         device_.begin_recording(stream_.queue());
         model_.train_step(stream_, device, pass, loss_sum);
-        shape.work = device_.end_recording(stream_.queue());
-        shape.work->enqueue(stream_.queue());
+        auto& work = recorded_[device.shape] = device_.end_recording(stream_.queue());
+        work->enqueue(stream_.queue());
     } else {
         // Also loads kernels and chooses algorithms, which is not for a recording.
         model_.train_step(stream_, device, pass, loss_sum);
-        shape.was_run = true;
     }
     arena.rewind(start);
 }
