@@ -8,7 +8,7 @@ namespace {
 template <typename T, int N, bool kScales>
 struct Lookup {
     static constexpr int kWidth = N;
-    static constexpr int kUnroll = 4;
+    static constexpr int kUnroll = kScales ? 2 : 4;  // without spills
     template <int M>
     using Value = Vector<T, M>;
     const std::int32_t* ids;

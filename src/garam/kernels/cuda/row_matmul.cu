@@ -113,7 +113,7 @@ struct MadeByActivation {
     __device__ __forceinline__ static void begin(const RowMatmul& /*work*/, uint4* /*row*/) {}
     __device__ __forceinline__ static void write(const RowMatmul& work, uint4* row,
                                                  float* /*shared*/) {
-        constexpr int kAtOnce = 2;
+        constexpr int kAtOnce = kActivation == Activation::silu ? 2 : 1;  // without spills
         const int vectors = made_vectors(work);
         for (int first = static_cast<int>(threadIdx.x); first < vectors;
              first += kAtOnce * kThreads) {
