@@ -40,7 +40,7 @@ void Decoder::check_batch(const TokenBatch& batch) const {
                         std::to_string(config_.vocab_size));
     }
     for (const std::int32_t position : batch.positions) {
-        GARAM_CHECK(position >= 0 && position < rotary_.cos.rows(),
+        GARAM_CHECK(position >= 0 && position < max_positions_,
                     "position " + std::to_string(position) + " beyond the RoPE tables");
     }
 }
@@ -49,12 +49,24 @@ PassContext Decoder::pass_context(const DeviceBatch& batch, const TrainingPass* 
     PassContext context;
     context.segments = batch.segments;
     context.positions = batch.positions;
+    context.rotary_rows = batch.rotary_rows;
     if (pass != nullptr) {
         context.dropout = {pass->dropout, pass->seed, batch.step, batch.positions, batch.samples};
         context.recompute = pass->recompute;
         context.keep = pass->recompute != Recompute::block;
     }
     return context;
+}
+
+std::int64_t Decoder::first_rotary_row(std::int64_t length) const {
+    return longest_short_ > 0 && length > longest_short_ ? max_positions_ : 0;
+}
+
+BatchPlace Decoder::batch_place(std::uint32_t steps_done, std::int64_t cached) const {
+    return {.steps_done = steps_done,
+            .cached = cached,
+            .longest_short = longest_short_,
+            .long_rows = max_positions_};
 }
 
 void Decoder::embed(Stream& stream, const DeviceBatch& batch, const Tensor& x) {
@@ -85,7 +97,7 @@ void Decoder::train_step(Stream& stream, const TokenBatch& batch, const Training
     if (batch.num_targets() == 0) return;
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    train_step(stream, upload(stream, batch, shape_of(batch), {.steps_done = pass.step}), pass,
+    train_step(stream, upload(stream, batch, shape_of(batch), batch_place(pass.step)), pass,
                loss_sum);
     arena.rewind(start);
 }
@@ -186,7 +198,7 @@ void Decoder::evaluate(Stream& stream, const TokenBatch& batch, const Tensor& lo
     const PhaseScope phase(stream.meter(), "evaluate");
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch, shape_of(batch));
+    const DeviceBatch device = upload(stream, batch, shape_of(batch), batch_place());
     const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), nullptr);
     const Tensor row_losses = arena.scratch(DType::f32, device.targets.shape());
     lm_head_loss(stream, head_, loss_, x, device.target_rows, device.targets, row_losses, loss_sum,
@@ -215,14 +227,14 @@ void Decoder::logits(Stream& stream, const TokenBatch& batch, const std::vector<
     check_batch(batch);
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch, shape_of(batch));
+    const DeviceBatch device = upload(stream, batch, shape_of(batch), batch_place());
     const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), nullptr);
     head_logits(stream, x, rows, out);
     arena.rewind(start);
 }
 
 KvCache Decoder::make_cache(std::int64_t capacity) {
-    GARAM_CHECK(capacity > 0 && capacity <= rotary_.cos.rows(),
+    GARAM_CHECK(capacity > 0 && capacity <= max_positions_,
                 "KV cache of " + std::to_string(capacity) + " tokens");
     KvCache cache;
     cache.capacity = capacity;
@@ -286,10 +298,12 @@ std::span<const float> Decoder::decode(Stream& stream, KvCache& cache,
     std::fill(batch.targets.end() - rows, batch.targets.end(), 0);
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch, shape_of(batch), {.cached = cache.length});
+    const DeviceBatch device = upload(stream, batch, shape_of(batch), batch_place(0, cache.length));
     const Tensor result = arena.push(DType::f32, {rows, config_.vocab_size}, Purpose::logits);
     PassContext context = pass_context(device, nullptr);
     context.decoding = true;
+    // A cache's keys stay turned as they were: by what its capacity makes of the sequence.
+    context.first_rotary_row = first_rotary_row(cache.capacity);
     const auto compute = [&] {
         const Tensor x = run_blocks(stream, device, context, &cache);
         lm_head_logits(stream, head_, x, device.target_rows, result);

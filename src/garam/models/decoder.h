@@ -96,10 +96,12 @@ class Decoder {
     // the targets to loss_sum f32 [1]. Leaves the arena as it was.
     void train_step(Stream& stream, const TokenBatch& batch, const TrainingPass& pass,
                     const Tensor& loss_sum);
-    // The same of a batch that was checked and lies on the device. Recordable: what changes between
-    // batches of one shape is read from device memory.
+    // The same of a batch that was checked and lies on the device (laid out with batch_place()).
+    // Recordable: what changes between batches of one shape is read from device memory.
     void train_step(Stream& stream, const DeviceBatch& batch, const TrainingPass& pass,
                     const Tensor& loss_sum);
+
+    BatchPlace batch_place(std::uint32_t steps_done = 0, std::int64_t cached = 0) const;
 
     // Losses of the targets alone, without dropout; `losses` (may be null) receives them one by one, in
     // the order of the tokens.
@@ -132,6 +134,8 @@ class Decoder {
     class Loader;
 
     PassContext pass_context(const DeviceBatch& batch, const TrainingPass* pass) const;
+    // The first row of the rotary tables for a sequence of so many tokens.
+    std::int64_t first_rotary_row(std::int64_t length) const;
     void embed(Stream& stream, const DeviceBatch& batch, const Tensor& x);
     void block_forward(Stream& stream, const Block& block, const PassContext& pass, const Tensor& x,
                        const Tensor& out, BlockSaved& saved, const AttentionCache* cache);
@@ -156,6 +160,10 @@ class Decoder {
     Tensor embedding_gradient_;
     std::vector<Block> blocks_;
     LmHead head_;
+    std::int64_t max_positions_ = 0;
+    // A row a position; where sequences of more than `longest_short_` tokens turn by other frequencies,
+    // as many rows of these follow.
+    std::int64_t longest_short_ = 0;
     RotaryTables rotary_;
     RotaryTables local_rotary_;  // of layers with a window, where they have their own
     CrossEntropyLoss loss_;

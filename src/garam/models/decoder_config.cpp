@@ -145,8 +145,8 @@ class Builder {
     void read_layers() {
         DecoderConfig& c = config_;
         c.layers.resize(static_cast<std::size_t>(c.num_layers));
-        RopeConfigs ropes =
-            read_rope_configs(reader_, family().rope_theta, c.rotary_dim, family().local_rope);
+        RopeConfigs ropes = read_rope_configs(reader_, family().rope_theta, c.rotary_dim,
+                                              c.max_positions, family().local_rope);
         c.rope = std::move(ropes.rope);
         c.local_rope = std::move(ropes.local);
         if (family().rotary == DecoderFamily::Rotary::no_rope_layers) set_no_rope_layers();

@@ -468,6 +468,10 @@ class Decoder::Loader {
 
     void make_rotary_tables() {
         const DecoderConfig& c = model_.config_;
+        model_.max_positions_ =
+            options_.max_positions > 0 ? options_.max_positions : c.max_positions;
+        if (model_.max_positions_ > c.rope.longest_short())
+            model_.longest_short_ = c.rope.longest_short();
         make_rotary_tables(c.rope, model_.rotary_);
         if (c.local_rope) make_rotary_tables(*c.local_rope, model_.local_rotary_);
         for (std::size_t l = 0; l < model_.blocks_.size(); ++l) {
@@ -485,19 +489,25 @@ class Decoder::Loader {
         }
     }
 
+    // Rows of short sequences, then of long ones where these differ and may come.
     void make_rotary_tables(const RopeConfig& rope, RotaryTables& tables) {
-        const std::int64_t positions =
-            options_.max_positions > 0 ? options_.max_positions : model_.config_.max_positions;
-        const std::vector<float> frequencies =
-            rope_inverse_frequencies(rope, model_.config_.rotary_dim);
-        const Shape shape{positions, static_cast<std::int64_t>(frequencies.size())};
+        const std::int64_t positions = model_.max_positions_;
+        const std::int64_t sets = model_.longest_short_ > 0 ? 2 : 1;
+        const std::int64_t rotary_dim = model_.config_.rotary_dim;
+        const Shape shape{sets * positions, rotary_dim / 2};
         const std::int64_t each = bytes_of(shape, DType::f32);
         Buffer buffer(model_.device_, 2 * each, Purpose::weights);
         tables = {buffer.tensor(DType::f32, shape), buffer.tensor(DType::f32, shape, each)};
         if (!dry_) {
             HostTensor cos(setup_.stream, tables.cos, false);
             HostTensor sin(setup_.stream, tables.sin, false);
-            fill_rope_tables(frequencies, cos.tensor(), sin.tensor());
+            for (std::int64_t set = 0; set < sets; ++set) {
+                const std::int64_t row = set * positions;
+                fill_rope_tables(
+                    rope_inverse_frequencies(rope, rotary_dim, set == 0 ? 0 : positions),
+                    rope.attention_scaling, cos.tensor().slice_rows(row, row + positions),
+                    sin.tensor().slice_rows(row, row + positions));
+            }
             cos.write();
             sin.write();
         }

@@ -1,56 +1,138 @@
 #include "garam/models/rope_config.h"
 
+#include <cmath>
+
 namespace garam {
 namespace {
 
-// `scaling`: the object rope_scaling or one of rope_parameters.
-RopeConfig read_scaling(const ConfigReader& scaling, const Json& json, double theta,
-                        std::int64_t rotary_dim) {
-    RopeConfig rope;
-    rope.theta = scaling.positive("rope_theta", theta);
-    const std::string type = scaling.text("rope_type", scaling.text("type", "default"));
-    const std::string& where = scaling.source();
-    if (type == "default") return rope;
-    if (type == "linear") {
-        rope.kind = RopeConfig::Kind::linear;
-        rope.factor = scaling.positive("factor");
-    } else if (type == "llama3") {
-        rope.kind = RopeConfig::Kind::llama3;
-        rope.factor = scaling.positive("factor");
-        rope.low_freq_factor = scaling.positive("low_freq_factor");
-        rope.high_freq_factor = scaling.positive("high_freq_factor");
-        rope.original_max_position = scaling.positive("original_max_position_embeddings");
-        if (rope.high_freq_factor <= rope.low_freq_factor)
-            throw Error(where + ": high_freq_factor must be above low_freq_factor");
-    } else if (type == "garam_divisors") {
-        rope.kind = RopeConfig::Kind::divisors;
-        const std::string key = "garam_rope_divisors";
-        for (const Json& value : json.at(key, where).array(scaling.name(key))) {
-            const double divisor = value.number(where);
-            if (!(divisor > 0) || divisor > 1e30)
-                throw Error(where + ": a rope divisor must be a positive number, not " +
-                            std::to_string(divisor));
-            rope.divisors.push_back(divisor);
+// One object with RoPE's keys: rope_scaling, or one of rope_parameters.
+class ScalingReader {
+  public:
+    ScalingReader(const ConfigReader& config, const Json& json, const std::string& where,
+                  std::int64_t rotary_dim, std::int64_t max_positions)
+        : config_(config),
+          scaling_(json, where),
+          rotary_dim_(rotary_dim),
+          max_positions_(static_cast<double>(max_positions)) {}
+
+    RopeConfig read(double theta) {
+        rope_.theta = scaling_.positive("rope_theta", theta);
+        std::string type = scaling_.text("rope_type", scaling_.text("type", "default"));
+        // Names that Phi-3's first configs have for it.
+        const bool has_lists = scaling_.find("short_factor") != nullptr;
+        if (has_lists && (type == "su" || type == "yarn")) type = "longrope";
+        if (type == "default") return rope_;
+        if (type == "linear") {
+            rope_.kind = RopeConfig::Kind::linear;
+            rope_.factor = scaling_.positive("factor");
+        } else if (type == "dynamic") {
+            rope_.kind = RopeConfig::Kind::dynamic;
+            rope_.factor = scaling_.positive("factor");
+            rope_.original_max_position = max_positions_;
+            if (rotary_dim_ == 2) throw Error(where() + ": dynamic needs heads of more than 2");
+        } else if (type == "llama3") {
+            read_llama3();
+        } else if (type == "yarn") {
+            read_yarn();
+        } else if (type == "longrope") {
+            read_longrope();
+        } else if (type == "garam_divisors") {
+            rope_.kind = RopeConfig::Kind::divisors;
+            rope_.divisors = divisors("garam_rope_divisors");
+        } else {
+            throw Error(where() + ": rope type \"" + type +
+                        "\" is not supported (supported: default, linear, dynamic, llama3, yarn, "
+                        "longrope)");
         }
-        if (static_cast<std::int64_t>(rope.divisors.size()) != rotary_dim / 2)
-            throw Error(where + ": " + std::to_string(rope.divisors.size()) +
-                        " rope divisors for a head of " + std::to_string(rotary_dim));
-    } else {
-        throw Error(where + ": rope type \"" + type +
-                    "\" is not supported (supported: default, linear, llama3)");
+        return rope_;
     }
-    return rope;
-}
+
+  private:
+    const std::string& where() const { return scaling_.source(); }
+
+    // Phi-3 has it outside, which goes first.
+    void read_original() {
+        const char* const key = "original_max_position_embeddings";
+        rope_.original_max_position = config_.find(key) != nullptr
+                                          ? config_.positive(key)
+                                          : scaling_.positive(key, max_positions_);
+    }
+
+    void read_llama3() {
+        rope_.kind = RopeConfig::Kind::llama3;
+        rope_.factor = scaling_.positive("factor");
+        rope_.low_freq_factor = scaling_.positive("low_freq_factor");
+        rope_.high_freq_factor = scaling_.positive("high_freq_factor");
+        read_original();
+        if (rope_.high_freq_factor <= rope_.low_freq_factor)
+            throw Error(where() + ": high_freq_factor must be above low_freq_factor");
+    }
+
+    void read_yarn() {
+        rope_.kind = RopeConfig::Kind::yarn;
+        read_original();
+        rope_.factor = scaling_.positive("factor", max_positions_ / rope_.original_max_position);
+        rope_.beta_fast = scaling_.positive("beta_fast", 32);
+        rope_.beta_slow = scaling_.positive("beta_slow", 1);
+        rope_.truncate = scaling_.boolean("truncate", true);
+        if (rope_.theta <= 1)
+            throw Error(scaling_.name("rope_theta") + " must be above 1 for yarn");
+        const double log_factor = std::log(std::max(rope_.factor, 1.0));
+        const auto mscale = [&](double of) { return 0.1 * of * log_factor + 1; };
+        const double numerator = scaling_.number("mscale", 0);
+        const double denominator = scaling_.number("mscale_all_dim", 0);
+        const double otherwise = numerator != 0 && denominator != 0
+                                     ? mscale(numerator) / mscale(denominator)
+                                     : mscale(1);
+        rope_.attention_scaling = scaling_.positive("attention_factor", otherwise);
+    }
+
+    void read_longrope() {
+        rope_.kind = RopeConfig::Kind::longrope;
+        read_original();
+        rope_.divisors = divisors("short_factor");
+        rope_.long_divisors = divisors("long_factor");
+        const double factor =
+            scaling_.positive("factor", max_positions_ / rope_.original_max_position);
+        const double otherwise =
+            factor <= 1 ? 1
+                        : std::sqrt(1 + std::log(factor) / std::log(rope_.original_max_position));
+        rope_.attention_scaling = scaling_.positive("attention_factor", otherwise);
+    }
+
+    std::vector<double> divisors(const char* key) const {
+        if (scaling_.find(key) == nullptr) throw Error(scaling_.name(key) + " is missing");
+        std::vector<double> values;
+        for (const Json& json : scaling_.find(key)->array(scaling_.name(key))) {
+            const double value = json.number(scaling_.name(key));
+            if (!(value > 0) || value > 1e30)
+                throw Error(scaling_.name(key) + ": a divisor must be a positive number, not " +
+                            std::to_string(value));
+            values.push_back(value);
+        }
+        if (static_cast<std::int64_t>(values.size()) != rotary_dim_ / 2)
+            throw Error(scaling_.name(key) + ": " + std::to_string(values.size()) +
+                        " rope divisors, but " + std::to_string(rotary_dim_) +
+                        " entries of a head turn");
+        return values;
+    }
+
+    const ConfigReader& config_;
+    ConfigReader scaling_;
+    std::int64_t rotary_dim_;
+    double max_positions_;
+    RopeConfig rope_;
+};
 
 }  // namespace
 
 RopeConfigs read_rope_configs(const ConfigReader& config, double theta, std::int64_t rotary_dim,
-                              bool has_local) {
+                              std::int64_t max_positions, bool has_local) {
     RopeConfigs configs;
     theta = config.positive("rope_theta", theta);
     const auto read = [&](const Json& json, const std::string& where, double base) {
         json.object(where);
-        return read_scaling(ConfigReader(json, where), json, base, rotary_dim);
+        return ScalingReader(config, json, where, rotary_dim, max_positions).read(base);
     };
     const Json* parameters = config.find("rope_parameters");
     const Json* global = parameters == nullptr ? nullptr : parameters->find("full_attention");
@@ -72,6 +154,9 @@ RopeConfigs read_rope_configs(const ConfigReader& config, double theta, std::int
         configs.local.emplace();
         configs.local->theta = config.positive("rope_local_base_freq", 10000);
     }
+    if (configs.local && configs.local->longest_short() > 0)
+        throw Error(config.name("rope_parameters") +
+                    ": sliding_attention: dynamic and longrope are not supported there");
     return configs;
 }
 

@@ -27,7 +27,13 @@ void turn_q_and_k(Stream& stream, const SelfAttention& layer, const PassContext&
                   const Tensor& qkv, bool inverse) {
     if (!layer.rotary.cos) return;
     rotary(stream, q_and_k_of(layer, qkv), layer.shape.head_dim, layer.rotary.cos, layer.rotary.sin,
-           pass.positions, inverse);
+           pass.rotary_rows, inverse);
+}
+
+RotaryTables rotary_from(const RotaryTables& tables, std::int64_t row) {
+    if (!tables.cos || row == 0) return tables;
+    return {tables.cos.slice_rows(row, tables.cos.rows()),
+            tables.sin.slice_rows(row, tables.sin.rows())};
 }
 
 // In place; what was there is kept for the backward.
@@ -113,8 +119,9 @@ void self_attention_forward(Stream& stream, const SelfAttention& layer, const Pa
                                      {tokens, layer.o_proj.in_features() + layer.o_proj.tail});
     const Tensor attended = features(saved.attended, layer.o_proj.in_features());
     if (cache != nullptr) {
-        cached_attention(stream, layer.shape, pass.segments, saved.qkv, layer.rotary.cos,
-                         layer.rotary.sin, pass.positions, *cache, attended);
+        const RotaryTables tables = rotary_from(layer.rotary, pass.first_rotary_row);
+        cached_attention(stream, layer.shape, pass.segments, saved.qkv, tables.cos, tables.sin,
+                         pass.positions, *cache, attended);
     } else {
         turn_q_and_k(stream, layer, pass, saved.qkv, false);
         const Heads heads = heads_of(layer, saved.qkv);
