@@ -147,6 +147,47 @@ TEST_P(DecoderFamilies, MergedModelIsTheAdaptedOne) {
     EXPECT_LE(worst, 3e-4);
 }
 
+// A card's forms of the same, packed and recorded, fit together in shape, and give their memory back: dry, as
+// a plan runs them.
+TEST_P(DecoderFamilies, ACardsStepAndDecodingArePlanned) {
+    DeviceProfile card;
+    card.name = "a card";
+    card.kind = DeviceKind::cuda;
+    card.fast_bf16 = true;
+    card.compute_capability = 90;
+    card.multiprocessors = 132;
+    card.shared_bytes = 227 << 10;
+    card.memory_bytes = card.free_bytes = std::int64_t{80} << 30;
+    const auto device = make_dry_device(card);
+    for (const auto trained : {Decoder::Trained::adapter, Decoder::Trained::all_weights}) {
+        for (const DType compute : {DType::f32, DType::bf16}) {
+            Decoder::Options options;
+            options.trained = trained;
+            options.compute = compute;
+            if (trained == Decoder::Trained::adapter) {
+                options.lora = adapter_.settings;
+                options.lora->lora_dropout = 0.1;
+            }
+            Arena arena(*device, std::int64_t{8} << 30);
+            Meter meter;
+            Stream stream(*device, arena, meter);
+            Decoder model(*device, files_, options);
+            const OwnedTensor loss_sum(*device, DType::f32, {1}, Purpose::scratch);
+            for (const Recompute recompute : {Recompute::nothing, Recompute::norms_and_activation,
+                                              Recompute::gate_up, Recompute::block}) {
+                model.train_step(stream, golden_.batch(), {.recompute = recompute},
+                                 loss_sum.tensor);
+                EXPECT_EQ(arena.used(), 0) << name_of(recompute);
+            }
+            KvCache cache = model.make_cache(32);
+            std::vector<float> logits;
+            for (const std::size_t tokens : {9u, 1u, 1u})
+                model.decode(stream, cache, std::vector<std::int32_t>(tokens), logits);
+            EXPECT_EQ(arena.used(), 0);
+        }
+    }
+}
+
 // PEFT over Transformers' own class gives other names than PEFT over the family's remote code.
 TEST_P(DecoderFamilies, AdaptersUnderTransformersNamesAreTheSame) {
     const DecoderConfig config = DecoderConfig::from_json(files_.config(), "config.json");

@@ -259,6 +259,14 @@ KvCache Decoder::make_cache(std::int64_t capacity) {
     return cache;
 }
 
+std::int64_t Decoder::cache_capacity(std::int64_t tokens, std::int64_t wanted) const {
+    return tokens <= longest_short_ ? std::min(wanted, longest_short_) : wanted;
+}
+
+bool Decoder::turns_alike(const KvCache& a, const KvCache& b) const {
+    return first_rotary_row(a.capacity) == first_rotary_row(b.capacity);
+}
+
 std::span<const float> Decoder::read_logits(Stream& stream, KvCache& cache,
                                             const Tensor& logits) const {
     const auto count = static_cast<std::size_t>(logits.elements());

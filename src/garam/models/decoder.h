@@ -112,7 +112,12 @@ class Decoder {
     void logits(Stream& stream, const TokenBatch& batch, const std::vector<std::int32_t>& rows,
                 std::vector<float>& out);
 
+    // A sequence is turned as one of `capacity` tokens: see cache_capacity().
     KvCache make_cache(std::int64_t capacity);
+    // Of a cache for a sequence that has `tokens`, with room for growth up to `wanted`: not beyond the length
+    // where its keys would be turned otherwise. Whether keys of one cache may go on in the other.
+    std::int64_t cache_capacity(std::int64_t tokens, std::int64_t wanted) const;
+    bool turns_alike(const KvCache& a, const KvCache& b) const;
     // Feeds the next ids of a sequence, appends to its cache, and gives the logits [rows, vocab] after
     // each of the last `rows` ids, in memory of the cache: until its next call.
     std::span<const float> decode(Stream& stream, KvCache& cache, std::span<const std::int32_t> ids,
