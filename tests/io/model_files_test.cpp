@@ -319,7 +319,7 @@ TEST(ModelFiles, GgufOfOtherModelsAreRefused) {
     other.key_text("general.architecture", "qwen2");
     EXPECT_GGUF_REFUSED(other, "architecture qwen2 is not supported from GGUF; supported is llama");
     EXPECT_GGUF_REFUSED(small_llama().key_u32("llama.expert_count", 8), "mixture-of-experts");
-    EXPECT_GGUF_REFUSED(small_llama().key_u32("split.count", 2), "split GGUF");
+    EXPECT_GGUF_REFUSED(small_llama().key_u32("split.count", 2), "must end in -00001-of-00002.gguf");
     EXPECT_GGUF_REFUSED(small_llama().key_u32("llama.rope.dimension_count", 1),
                         "llama.rope.dimension_count is 1");
     EXPECT_GGUF_REFUSED(small_llama().key_u32("llama.attention.value_length", 4),
