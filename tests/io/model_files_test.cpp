@@ -296,8 +296,13 @@ TEST(ModelFiles, GgufRopeScaling) {
               "null");
     EXPECT_EQ(scaling_of(small_llama().tensor_f32("rope_freqs.weight", {1}, {8.0f})),
               R"({"rope_type": "garam_divisors", "garam_rope_divisors": [8.0]})");
-    EXPECT_GGUF_REFUSED(small_llama().key_text("llama.rope.scaling.type", "yarn"),
-                        "RoPE scaling yarn is not supported");
+    EXPECT_EQ(scaling_of(small_llama()
+                             .key_text("llama.rope.scaling.type", "yarn")
+                             .key_f32("llama.rope.scaling.factor", 4.0f)
+                             .key_u32("llama.rope.scaling.original_context_length", 8)),
+              R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8})");
+    EXPECT_GGUF_REFUSED(small_llama().key_text("llama.rope.scaling.type", "ntk"),
+                        "RoPE scaling ntk is not supported");
     EXPECT_GGUF_REFUSED(small_llama().tensor_f32("rope_freqs.weight", {2}, {8.0f, 1.0f}),
                         "rope_freqs.weight must be f32 [1], not f32 [2]");
     EXPECT_GGUF_REFUSED(small_llama().tensor_f32("rope_freqs.weight", {1}, {0.0f}), "not positive");
@@ -316,10 +321,12 @@ TEST(ModelFiles, GgufMissingKeysAreNamed) {
 
 TEST(ModelFiles, GgufOfOtherModelsAreRefused) {
     GgufBuilder other;
-    other.key_text("general.architecture", "qwen2");
-    EXPECT_GGUF_REFUSED(other, "architecture qwen2 is not supported from GGUF; supported is llama");
+    other.key_text("general.architecture", "bert");
+    EXPECT_GGUF_REFUSED(other,
+                        "architecture bert is not supported from GGUF; supported are llama, qwen2");
     EXPECT_GGUF_REFUSED(small_llama().key_u32("llama.expert_count", 8), "mixture-of-experts");
-    EXPECT_GGUF_REFUSED(small_llama().key_u32("split.count", 2), "must end in -00001-of-00002.gguf");
+    EXPECT_GGUF_REFUSED(small_llama().key_u32("split.count", 2),
+                        "must end in -00001-of-00002.gguf");
     EXPECT_GGUF_REFUSED(small_llama().key_u32("llama.rope.dimension_count", 1),
                         "llama.rope.dimension_count is 1");
     EXPECT_GGUF_REFUSED(small_llama().key_u32("llama.attention.value_length", 4),
@@ -340,7 +347,7 @@ TEST(ModelFiles, GgufTensorsThatDoNotBelongAreNamed) {
          {"blk.0.ffn_gate_exps.weight", "blk.00.attn_v.weight", "blk.x.attn_v.weight",
           "blk.0.attn_v", "blk.0.attn_v.scale", "blk.", "position_embd.weight"})
         EXPECT_GGUF_REFUSED(small_llama().tensor_f32(name, {1}, {1}),
-                            "tensor " + std::string(name) + " is not one of a Llama model");
+                            "tensor " + std::string(name) + " is not one of a llama model");
     EXPECT_GGUF_REFUSED(small_llama().tensor_f32("blk.1.attn_v.weight", {1}, {1}),
                         "tensor blk.1.attn_v.weight lies beyond llama.block_count 1");
     EXPECT_GGUF_REFUSED(
