@@ -81,7 +81,9 @@ class Translation {
 
     void sizes() {
         hidden_ = size("hidden_size");
-        layers_ = size(family_->layers_key);
+        // EXAONE's own names, or those that Transformers gives them.
+        layers_ =
+            size(find(family_->layers_key) != nullptr ? family_->layers_key : "num_hidden_layers");
         // The layers are listed below, by a number that is the file's.
         constexpr std::int64_t kMostLayers = 1 << 16;
         if (layers_ > kMostLayers)
@@ -118,7 +120,10 @@ class Translation {
         put_size("attention.value_length", head_dim_);
         put_size("rope.dimension_count", rotated_);
         put_size("vocab_size", out_.vocab_size);
-        put(own("attention.layer_norm_rms_epsilon"), real(config_, family_->epsilon_key, 1e-6));
+        put(own("attention.layer_norm_rms_epsilon"),
+            real(config_,
+                 find(family_->epsilon_key) != nullptr ? family_->epsilon_key : "rms_norm_eps",
+                 1e-6));
     }
 
     // The older field style has rope_theta and rope_scaling, the newer rope_parameters with both, in
@@ -351,20 +356,24 @@ class Translation {
 
 std::vector<float> llama3_divisors(std::int64_t head_dim, double theta, double factor, double low,
                                    double high, double original) {
+    // In fp32 throughout, as llama.cpp's converter has them: the same bits.
+    const auto stretch = static_cast<float>(factor);
+    const auto slow = static_cast<float>(low);
+    const auto span = static_cast<float>(high - low);
+    const auto length = static_cast<float>(original);
     std::vector<float> divisors;
     for (std::int64_t pair = 0; pair < head_dim / 2; ++pair) {
-        const double exponent = static_cast<double>(2 * pair) / static_cast<double>(head_dim);
-        // In fp32, as the reference has its frequencies.
-        const auto frequency = static_cast<float>(1.0 / std::pow(theta, exponent));
-        const double wavelength = 2 * std::numbers::pi / static_cast<double>(frequency);
-        double divisor = 1;
-        if (wavelength > original / low) {
-            divisor = factor;
-        } else if (wavelength >= original / high) {
-            const double t = (original / wavelength - low) / (high - low);
-            divisor = 1 / ((1 - t) / factor + t);
+        const float exponent = static_cast<float>(2 * pair) / static_cast<float>(head_dim);
+        const float frequency = 1.0f / std::pow(static_cast<float>(theta), exponent);
+        const float wavelength = static_cast<float>(2 * std::numbers::pi) / frequency;
+        float divisor = 1;
+        if (static_cast<double>(wavelength) > original / low) {
+            divisor = stretch;
+        } else if (static_cast<double>(wavelength) >= original / high) {
+            const float t = (length / wavelength - slow) / span;
+            divisor = 1 / ((1 - t) / stretch + t);
         }
-        divisors.push_back(static_cast<float>(divisor));
+        divisors.push_back(divisor);
     }
     return divisors;
 }
