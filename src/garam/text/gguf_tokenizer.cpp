@@ -222,7 +222,9 @@ TokenizerFiles read_gguf_tokenizer(const GgufFile& file) {
     }
 
     Json::Array merges;
-    if (sentencepiece) {
+    if (sentencepiece && keys.find("merges") != nullptr) {
+        merges = keys.at("merges").array(keys.where("merges"));  // more than the scores can tell
+    } else if (sentencepiece) {
         const Json::Array& scores = keys.at("scores").array(keys.where("scores"));
         check_count("scores", scores.size());
         merges = merges_from_scores(tokens, types, scores, keys.where("scores"));

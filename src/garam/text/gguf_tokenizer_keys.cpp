@@ -81,6 +81,7 @@ class TokenizerWriter {
             put("pre", std::string("default"));
             put("tokens", tokens_);
             put("scores", scores());
+            put("merges", merges());
             put("add_space_prefix", adds_space());
         } else {
             put("pre", pre_tokenizer_name());

@@ -2,7 +2,8 @@
 //
 // Byte-level BPE becomes model "gpt2" with its merges and the name that llama.cpp has for its
 // pre-tokenizer; SentencePiece-style BPE (byte fallback, spaces as U+2581) model "llama", whose merges are
-// told by scores: minus the rank of the first merge that makes a token. A GGUF's own keys are copied.
+// told by scores: minus the rank of the first merge that makes a token. The merges themselves are there
+// too, for readers that take them (garam does, llama.cpp goes by the scores). A GGUF's own keys are copied.
 #pragma once
 
 #include <cstdint>

@@ -35,9 +35,10 @@ class Probe {
         if (!reassembles()) return std::nullopt;
         OllamaTemplate out;
         out.go_template = go_template();
-        out.system = default_system_;
         for (const std::string* text :
-             {&user_.before, &answer_.before, &user_.behind, &system_.before, &default_system_}) {
+             {&always_, &without_system_, &system_.before, &system_.behind, &user_.before,
+              &user_.behind, &answer_.before, &answer_.behind, &prompt_}) {
+            // Neither Go's templates nor a Modelfile's quotes can hold these as text.
             if (text->find("{{") != std::string::npos || text->find("\"\"\"") != std::string::npos)
                 return std::nullopt;
         }
@@ -118,23 +119,18 @@ class Probe {
         } catch (const Error&) {
             // A template without a system role (Gemma's) raises.
         }
-        if (preface.empty()) return;
-        if (has_system_ && preface.size() > system_.before.size() + system_.behind.size() &&
-            preface.starts_with(system_.before) && preface.ends_with(system_.behind)) {
-            default_system_ =
-                preface.substr(system_.before.size(),
-                               preface.size() - system_.before.size() - system_.behind.size());
+        if (has_system_ && !system_.before.starts_with(preface)) {
+            without_system_ = preface;
         } else {
-            always_ = preface;  // what stands at the beginning in any case
+            always_ = preface;
+            if (has_system_) system_.before.erase(0, preface.size());
         }
     }
 
     // As Ollama will put it together.
     std::string assemble(const Messages& messages) const {
         std::string text = always_;
-        const bool own_system = !messages.empty() && messages[0].role == "system";
-        if (!own_system && !default_system_.empty())
-            text += system_.before + default_system_ + system_.behind;
+        if (messages[0].role != "system") text += without_system_;
         for (const ChatMessage& message : messages) {
             const Around& around = message.role == "system" ? system_
                                    : message.role == "user" ? user_
@@ -161,7 +157,10 @@ class Probe {
     }
 
     std::string go_template() const {
-        std::string text = always_ + "{{ range .Messages }}";
+        std::string text = always_;
+        if (!without_system_.empty())
+            text += "{{ if not .System }}" + without_system_ + "{{ end }}";
+        text += "{{ range .Messages }}";
         if (has_system_)
             text += "{{ if eq .Role \"system\" }}" + system_.before + "{{ .Content }}" +
                     system_.behind + "{{ else if eq .Role \"user\" }}";
@@ -196,9 +195,9 @@ class Probe {
     Around system_;
     Around user_;
     Around answer_;
-    std::string start_;  // of a conversation without a system message, up to the user's words
-    std::string always_;
-    std::string default_system_;
+    std::string start_;   // of a conversation without a system message, up to the user's words
+    std::string always_;  // what stands at the beginning in any case
+    std::string without_system_;  // there where the first message is no system message
     std::string prompt_;
 };
 
@@ -224,7 +223,6 @@ std::string ollama_modelfile(const std::string& model, const std::string& adapte
     if (!adapter.empty()) text += "ADAPTER " + adapter + "\n";
     if (!chat) return text;
     text += "TEMPLATE " + quoted(chat->go_template) + "\n";
-    if (!chat->system.empty()) text += "SYSTEM " + quoted(chat->system) + "\n";
     for (const std::string& stop : chat->stops)
         text += "PARAMETER stop \"" + stop + "\"\n";
     return text;

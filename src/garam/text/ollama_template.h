@@ -15,15 +15,14 @@ namespace garam {
 
 struct OllamaTemplate {
     std::string go_template;         // without BOS, which Ollama adds where the tokenizer does
-    std::string system;              // the template's own system message; empty: none
     std::vector<std::string> stops;  // what ends an answer, or would begin the next turn
 };
 
 // Nothing when the tokenizer has no template, or one that is more than words around messages.
 std::optional<OllamaTemplate> ollama_template(const Tokenizer& tokenizer);
 
-// The Modelfile: FROM `model` (a path or a name), ADAPTER where `adapter` is not empty, TEMPLATE, SYSTEM
-// and PARAMETER stop. Without a template its lines are left out: Ollama then looks for one that it
+// The Modelfile: FROM `model` (a path or a name), ADAPTER where `adapter` is not empty, TEMPLATE and
+// PARAMETER stop. Without a template its lines are left out: Ollama then looks for one that it
 // knows in the GGUF.
 std::string ollama_modelfile(const std::string& model, const std::string& adapter,
                              const std::optional<OllamaTemplate>& chat);
