@@ -245,6 +245,7 @@ class WideLlama {
         held.values.resize(static_cast<std::size_t>(shape.elements()));
         for (float& value : held.values)
             value = normal(generator_);
+        held.values[0] = -0.0f;
         held_.push_back(std::move(held));
     }
     TempDir dir_;
@@ -345,6 +346,8 @@ TEST(GgufExport, MergesBeforeItRounds) {
                                                            2.0 * static_cast<double>(b[o]) *
                                                                static_cast<double>(a[i])));
     }
+    EXPECT_TRUE(std::signbit(values_of(ModelFiles::open(dir / "m.gguf").at("lm_head.weight"))[0]))
+        << "-0 stays -0";
     adapter.tensors.pop_back();
     EXPECT_THROW(write(base, dir / "n.gguf", StoredType::f32, &adapter), Error);
     EXPECT_FALSE(fs::exists(dir / "n.gguf"));

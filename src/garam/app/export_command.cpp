@@ -8,6 +8,7 @@
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
 #include "garam/io/atomic_write.h"
+#include "garam/io/gguf.h"
 #include "garam/io/gguf_adapter.h"
 #include "garam/models/gguf_export.h"
 #include "garam/serve/session.h"
@@ -126,12 +127,23 @@ Examples:
                         " is not supported for an adapter alone (supported: f32, f16, bf16)");
     }
 
+    // What the model is called by its own files, or else its folder: llama.cpp knows some by their name.
+    std::string model_name(const ModelFiles& files) const {
+        if (files.is_gguf()) {
+            const Json* name = files.gguf()->find("general.name");
+            if (name != nullptr && name->is_string()) return name->string();
+        }
+        const fs::path path = fs::absolute(files.name().empty() ? model_ : files.name());
+        const fs::path last = (path / "").parent_path().filename();
+        return files.is_gguf() ? last.stem().string() : last.string();
+    }
+
     void write_model(const ModelFiles& files, const PeftAdapter* adapter) {
         GgufTokenizerKeys tokenizer = gguf_tokenizer_keys(model_, embedding_rows(files));
         ProgressLine line;
         GgufExportOptions options;
         options.type = type_from(type_);
-        options.name = fs::path(out_).stem().string();
+        options.name = model_name(files);
         options.tokenizer_keys = std::move(tokenizer.keys);
         options.progress = [&](std::int64_t done, std::int64_t total) { line.show(done, total); };
         const GgufExportReport report = write_gguf_model(files, adapter, adapter_, out_, options);

@@ -131,7 +131,7 @@ class Exporter {
         const StoredTensor* tensor = nullptr;
         GgufWriter::Entry entry;
         std::int64_t permuted_heads = 0;
-        double added = 0;
+        double added = -0.0;  // unlike +0 it leaves -0 as it is
     };
 
     void plan(const StoredTensor& tensor) {
@@ -156,7 +156,7 @@ class Exporter {
                             tensor.shape.to_string() + " does not divide into " +
                             std::to_string(planned.permuted_heads) + " heads");
         }
-        planned.added = has_one_added(*metadata_.architecture, name->module) ? 1 : 0;
+        if (has_one_added(*metadata_.architecture, name->module)) planned.added = 1;
         planned_.push_back(std::move(planned));
     }
 
