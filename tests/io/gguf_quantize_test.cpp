@@ -130,6 +130,34 @@ TEST(GgufQuantize, ZerosConstantsAndTinyValues) {
     }
 }
 
+TEST(GgufQuantize, EveryMagnitudeIsTakenOrTold) {
+    std::mt19937 generator(3);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    std::vector<float> values(kGgufSuperBlock);
+    std::vector<float> out(values.size());
+    std::vector<std::byte> blocks(kQ8_0Bytes * 8);
+    for (int exponent = -149; exponent < 128; ++exponent) {
+        for (float& value : values)
+            value = std::ldexp(uniform(generator), exponent);
+        // A share of the largest value; or what is lost where a scale vanishes in f16: Q4_K's codes up to
+        // 15, times 63 of its largest / 63 below 2^-25.
+        const float allowed = std::max(std::ldexp(0.14f, exponent), 15 * 63 * 0x1p-25f);
+        const auto check = [&](const char* name, bool taken, auto dequantize) {
+            EXPECT_TRUE(taken || exponent > 15) << name << " 2^" << exponent;
+            if (!taken) return;
+            dequantize(blocks.data(), kGgufSuperBlock, out.data());
+            for (std::size_t i = 0; i < out.size(); ++i)
+                ASSERT_LE(std::abs(out[i] - values[i]), allowed) << name << " 2^" << exponent;
+        };
+        check("q8_0", quantize_q8_0(values.data(), kGgufSuperBlock, blocks.data()),
+              dequantize_q8_0);
+        check("q4_0", quantize_q4_0(values.data(), kGgufSuperBlock, blocks.data()),
+              dequantize_q4_0);
+        check("q4_k", quantize_q4_k(values.data(), kGgufSuperBlock, blocks.data()),
+              dequantize_q4_k);
+    }
+}
+
 TEST(GgufQuantize, ValuesBeyondTheScaleAreTold) {
     std::vector<float> values(kGgufSuperBlock, 0.0f);
     values[7] = 3e37f;

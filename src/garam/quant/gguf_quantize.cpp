@@ -30,6 +30,12 @@ float put_f16(float value, std::byte* place) {
     return static_cast<float>(half);
 }
 
+// 0 where the inverse is beyond fp32: d is then far below what f16 holds, and stored as 0.
+float inverse_of(float d) {
+    const float inverse = 1.0f / d;
+    return std::isfinite(inverse) ? inverse : 0.0f;
+}
+
 struct Fit {
     float scale = 0;
     float minimum = 0;
@@ -55,13 +61,14 @@ class Group {
 
     Fit best() const {
         if (high_ <= low_) return {0, -low_, 0};  // all the same and not positive
-        Fit best = solve(codes((kMostCode) / (high_ - low_), low_));
+        const float inverse = inverse_of(high_ - low_);
+        Fit best = solve(codes(static_cast<float>(kMostCode) * inverse, low_));
         for (int k = -10; k <= 10; ++k) {
             if (k == 0) continue;
             const float range = static_cast<float>(kMostCode) + 0.1f * static_cast<float>(k);
-            take_better(best, solve(codes(range / (high_ - low_), low_)));
+            take_better(best, solve(codes(range * inverse, low_)));
         }
-        if (best.scale > 0) take_better(best, solve(codes(1 / best.scale, -best.minimum)));
+        take_better(best, solve(nearest(best.scale, best.minimum)));
         return best;
     }
 
@@ -73,9 +80,7 @@ class Group {
     }
 
     // The nearest codes of scale and minimum as they will be decoded.
-    Codes nearest(float scale, float minimum) const {
-        return codes(scale > 0 ? 1 / scale : 0, -minimum);
-    }
+    Codes nearest(float scale, float minimum) const { return codes(inverse_of(scale), -minimum); }
 
   private:
     static void take_better(Fit& best, const Fit& other) {
@@ -142,6 +147,11 @@ int scale_code(float value, float step) {
 }
 
 bool quantize_block(const float* values, std::byte* block) {
+    // No scale of f16 reaches these, nor do their squares stay within fp32.
+    constexpr float kLargest = 1e9f;
+    for (std::int64_t i = 0; i < kGgufSuperBlock; ++i) {
+        if (!(std::abs(values[i]) < kLargest)) return false;
+    }
     std::array<Fit, kGroups> fits;
     float largest_scale = 0;
     float largest_minimum = 0;
@@ -175,7 +185,6 @@ bool quantize_block(const float* values, std::byte* block) {
                 codes[g] = q;
             }
         }
-        if (!std::isfinite(least)) return false;  // squares beyond fp32
     }
     pack_group_scales(scales, block + 4);
     for (std::size_t pair = 0; pair < kGroups / 2; ++pair) {
@@ -195,7 +204,7 @@ bool quantize_q8_0(const float* values, std::int64_t count, std::byte* blocks) {
         for (int i = 0; i < kGgufBlock; ++i)
             largest = std::max(largest, std::abs(values[i]));
         const float d = largest / 127.0f;
-        const float inverse = d != 0 ? 1.0f / d : 0.0f;
+        const float inverse = inverse_of(d);
         if (!std::isfinite(put_f16(d, blocks))) return false;
         for (int i = 0; i < kGgufBlock; ++i) {
             const float q = std::clamp(std::round(values[i] * inverse), -127.0f, 127.0f);
@@ -213,7 +222,7 @@ bool quantize_q4_0(const float* values, std::int64_t count, std::byte* blocks) {
             if (std::abs(values[i]) > std::abs(extreme)) extreme = values[i];
         }
         const float d = extreme / -8.0f;
-        const float inverse = d != 0 ? 1.0f / d : 0.0f;
+        const float inverse = inverse_of(d);
         if (!std::isfinite(put_f16(d, blocks))) return false;
         const auto code = [&](float x) {
             return static_cast<int>(std::clamp(x * inverse + 8.5f, 0.0f, 15.0f));

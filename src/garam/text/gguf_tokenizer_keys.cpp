@@ -40,7 +40,7 @@ std::string text(const Json& json, std::string_view key) {
 
 // What a pre-tokenizer does in one line, without fields that change nothing.
 std::string shape_of(const Json& step) {
-    const std::string type = text(step, "type");
+    std::string type = text(step, "type");
     if (type == "Sequence") {
         std::string all;
         for (const Json& inner : step.at("pretokenizers").array())
@@ -226,7 +226,12 @@ class TokenizerWriter {
     }
 
     std::string pre_tokenizer_name() {
-        using namespace tokenizer_json;
+        using tokenizer_json::byte_level;
+        using tokenizer_json::digits_then_byte_level;
+        using tokenizer_json::kLlama3Pattern;
+        using tokenizer_json::kQwen2Pattern;
+        using tokenizer_json::sequence;
+        using tokenizer_json::split;
         const Json* given = files_.tokenizer.find("pre_tokenizer");
         const std::string shape = given == nullptr || given->is_null() ? "" : shape_of(*given);
         if (const Json* normalizer = files_.tokenizer.find("normalizer");

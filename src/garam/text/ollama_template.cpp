@@ -106,18 +106,22 @@ class Probe {
         return start_.ends_with(user_.before);
     }
 
+    // A template without a system role (Gemma's) raises.
+    std::string render_system() const {
+        try {
+            return render({{"system", kSystemMark}, {"user", kUserMark}}, false);
+        } catch (const Error&) {
+            return {};
+        }
+    }
+
     void find_system() {
         const std::string preface = start_.substr(0, start_.size() - user_.before.size());
-        try {
-            const auto pieces = cut(render({{"system", kSystemMark}, {"user", kUserMark}}, false),
-                                    {kSystemMark, kUserMark});
-            if (!pieces.empty() && pieces[1].ends_with(user_.before)) {
-                has_system_ = true;
-                system_.before = pieces[0];
-                system_.behind = pieces[1].substr(0, pieces[1].size() - user_.before.size());
-            }
-        } catch (const Error&) {
-            // A template without a system role (Gemma's) raises.
+        const auto pieces = cut(render_system(), {kSystemMark, kUserMark});
+        if (!pieces.empty() && pieces[1].ends_with(user_.before)) {
+            has_system_ = true;
+            system_.before = pieces[0];
+            system_.behind = pieces[1].substr(0, pieces[1].size() - user_.before.size());
         }
         if (has_system_ && !system_.before.starts_with(preface)) {
             without_system_ = preface;
