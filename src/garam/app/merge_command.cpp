@@ -6,7 +6,7 @@
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
 #include "garam/io/atomic_write.h"
-#include "garam/io/peft_adapter.h"
+#include "garam/io/gguf_adapter.h"
 #include "garam/models/merge.h"
 #include "garam/serve/session.h"
 #include "garam/text/tokenizer.h"
@@ -38,7 +38,7 @@ Example:
 
     void declare(Arguments& arguments) override {
         arguments.positional("MODEL", model_, "Hugging Face model folder, or a GGUF file");
-        arguments.positional("ADAPTER", adapter_, "Folder of a PEFT LoRA adapter");
+        arguments.positional("ADAPTER", adapter_, "PEFT LoRA folder or LoRA GGUF");
         arguments.positional("OUT", out_, "Folder to write; must not exist");
         arguments.option("--dtype", &dtype_,
                          "f32, f16, bf16, or base: the base's own, bf16 where a GGUF is quantised");
@@ -51,7 +51,7 @@ Example:
         if (std::filesystem::exists(out))
             throw Error(out_ + " exists already: name a folder that does not");
         const ModelFiles files = ModelFiles::open(model_);
-        const PeftAdapter adapter = read_peft_adapter(adapter_);
+        const PeftAdapter adapter = read_adapter(adapter_, files);
         const std::string warning =
             warning_of_another_base(adapter_, adapter.settings.base_model_name_or_path, files);
         if (!warning.empty())

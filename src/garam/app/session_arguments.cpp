@@ -13,7 +13,7 @@ void SessionArguments::declare(Arguments& arguments, bool model_is_positional) {
     } else {
         arguments.option("--model", &model, meaning);
     }
-    arguments.option("--adapter", &adapter, "Folder of a PEFT LoRA adapter to apply");
+    arguments.option("--adapter", &adapter, "PEFT LoRA folder or LoRA GGUF to apply");
     arguments.option(
         "--device", &device,
         "Where to compute: auto (a usable card, else the processor), cpu, cuda, cuda:N");

@@ -7,7 +7,7 @@
 
 #include "garam/core/error.h"
 #include "garam/io/gguf.h"
-#include "garam/io/gguf_llama.h"
+#include "garam/io/gguf_model.h"
 #include "garam/io/safetensors.h"
 
 namespace garam {

@@ -4,7 +4,8 @@
 // Files are memory-mapped; nothing is read before it is asked for. All sizes, offsets and shapes are
 // checked against the file when it is opened. Throws Error naming file and tensor.
 //
-// From a GGUF (architecture `llama`) the config has what Transformers' LlamaConfig has: model_type,
+// From a GGUF the config has what Transformers' config of that family has (io/gguf_architecture.h lists
+// them), for Llama: model_type,
 // architectures, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
 // num_key_value_heads, head_dim, vocab_size, max_position_embeddings, rms_norm_eps, rope_theta,
 // rope_scaling, hidden_act, attention_bias, mlp_bias, tie_word_embeddings, bos_/eos_/pad_token_id.

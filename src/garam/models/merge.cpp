@@ -63,12 +63,9 @@ std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapt
     return changes;
 }
 
-// values[out, in] += scaling * B A, in double precision; the exact-as-can-be sum waits for its rounding.
-void add_change(const Change& change, double scaling, const Shape& shape, std::int64_t r,
-                std::vector<double>& row, const float* weight, std::int64_t o) {
-    const std::int64_t in = shape[1];
-    for (std::int64_t i = 0; i < in; ++i)
-        row[static_cast<std::size_t>(i)] = weight[o * in + i];
+// row += scaling * (B A)[o], in double precision; the exact-as-can-be sum waits for its rounding.
+void add_change(const Change& change, double scaling, std::int64_t in, std::int64_t r,
+                std::vector<double>& row, std::int64_t o) {
     for (std::int64_t k = 0; k < r; ++k) {
         const double b =
             scaling * static_cast<double>(change.B->values[static_cast<std::size_t>(o * r + k)]);
@@ -78,12 +75,25 @@ void add_change(const Change& change, double scaling, const Shape& shape, std::i
     }
 }
 
-template <typename T>
-T rounded(double value);
-template <>
-float rounded<float>(double value) {
-    return static_cast<float>(value);
+// Rows [first, first + count) of a matrix as a tensor.
+StoredTensor rows_of(const StoredTensor& tensor, std::int64_t first, std::int64_t count) {
+    const std::int64_t rows = tensor.shape.rows();
+    GARAM_CHECK(tensor.shape.rank() == 2 && first >= 0 && first + count <= rows,
+                "rows beyond those of " + tensor.name);
+    StoredTensor part = tensor;
+    const std::size_t row_bytes = tensor.bytes / static_cast<std::size_t>(rows);
+    part.name += " from row " + std::to_string(first);
+    part.shape = {count, tensor.shape[1]};
+    part.data += static_cast<std::size_t>(first) * row_bytes;
+    part.bytes = static_cast<std::size_t>(count) * row_bytes;
+    if (tensor.permuted_heads > 0) {
+        const std::int64_t head = rows / tensor.permuted_heads;
+        GARAM_CHECK(first % head == 0 && count % head == 0, "parts of a head of " + tensor.name);
+        part.permuted_heads = count / head;
+    }
+    return part;
 }
+
 // To 16 bits through fp32 would round twice: the fp32 value is rounded to odd first, which keeps the
 // direction of what was cut off (Boldo and Melquiond, 2008).
 float rounded_to_odd(double value) {
@@ -93,6 +103,12 @@ float rounded_to_odd(double value) {
     if ((bits & 1u) != 0) return nearest;
     const bool above = std::abs(static_cast<double>(nearest)) > std::abs(value);
     return std::bit_cast<float>(above ? bits - 1 : bits + 1);
+}
+template <typename T>
+T rounded(double value);
+template <>
+float rounded<float>(double value) {
+    return static_cast<float>(value);
 }
 template <>
 bfloat16 rounded<bfloat16>(double value) {
@@ -105,35 +121,21 @@ float16 rounded<float16>(double value) {
 
 // One tensor as it is written.
 template <typename T>
-void write_tensor(SafetensorsWriter& writer, const StoredTensor& tensor, const Change* change,
-                  double scaling, std::int64_t r) {
-    const auto elements = static_cast<std::size_t>(tensor.shape.elements());
-    std::vector<float> weight(elements);
-    read_tensor(tensor, weight.data());
-    std::vector<T> out(elements);
+void write_tensor(SafetensorsWriter& writer, const StoredTensor& tensor,
+                  const MergedWeights& weights) {
+    std::vector<T> out(static_cast<std::size_t>(tensor.shape.elements()));
     const std::int64_t columns = tensor.shape.back();
-    const std::int64_t rows = tensor.shape.rows();
-    parallel_for(rows, 16, [&](std::int64_t begin, std::int64_t end) {
-        std::vector<double> row(static_cast<std::size_t>(columns));
-        for (std::int64_t o = begin; o < end; ++o) {
-            if (change != nullptr) {
-                add_change(*change, scaling, tensor.shape, r, row, weight.data(), o);
-            } else {
-                std::copy_n(weight.data() + o * columns, columns, row.begin());
-            }
-            for (std::int64_t i = 0; i < columns; ++i) {
-                const T value = rounded<T>(row[static_cast<std::size_t>(i)]);
-                if (!std::isfinite(static_cast<float>(value)))
-                    throw Error(tensor.name + ": element " + std::to_string(o * columns + i) +
-                                " is beyond the range of " +
-                                std::string(name_of(dtype_of<T>::value)) +
-                                ": write f32 or bf16 instead");
-                out[static_cast<std::size_t>(o * columns + i)] = value;
-            }
+    weights.for_each_row(tensor, [&](std::int64_t o, const double* row) {
+        for (std::int64_t i = 0; i < columns; ++i) {
+            const T value = rounded<T>(row[i]);
+            if (!std::isfinite(static_cast<float>(value)))
+                throw Error(tensor.name + ": element " + std::to_string(o * columns + i) +
+                            " is beyond the range of " + std::string(name_of(dtype_of<T>::value)) +
+                            ": write f32 or bf16 instead");
+            out[static_cast<std::size_t>(o * columns + i)] = value;
         }
     });
-    writer.write(tensor.name, out.data(),
-                 static_cast<std::int64_t>(elements) * static_cast<std::int64_t>(sizeof(T)));
+    writer.write(tensor.name, out.data(), static_cast<std::int64_t>(out.size() * sizeof(T)));
 }
 
 std::optional<DType> plain_dtype(StoredType type) {
@@ -223,6 +225,54 @@ void write_index(const std::filesystem::path& folder, const std::vector<Shard>& 
 
 }  // namespace
 
+struct MergedWeights::Impl {
+    std::map<std::string, Change> changes;
+    double scaling = 0;
+    std::int64_t r = 0;
+};
+
+MergedWeights::MergedWeights(const ModelFiles& base, const PeftAdapter* adapter,
+                             const std::string& source) {
+    auto impl = std::make_unique<Impl>();
+    if (adapter != nullptr) {
+        impl->changes = changes_of(base, *adapter, source);
+        impl->scaling = adapter->settings.scaling();
+        impl->r = adapter->settings.r;
+    }
+    impl_ = std::move(impl);
+}
+MergedWeights::~MergedWeights() = default;
+
+bool MergedWeights::changes(const std::string& name) const {
+    return impl_->changes.contains(name);
+}
+
+void MergedWeights::for_each_row(const StoredTensor& tensor, std::int64_t first, std::int64_t count,
+                                 const Body& body) const {
+    const auto found = impl_->changes.find(tensor.name);
+    const std::int64_t columns = tensor.shape.back();
+    StoredTensor part = tensor;
+    if (count != tensor.shape.rows()) part = rows_of(tensor, first, count);
+    std::vector<float> weight(static_cast<std::size_t>(part.shape.elements()));
+    read_tensor(part, weight.data());
+    parallel_for(count, 16, [&](std::int64_t begin, std::int64_t end) {
+        std::vector<double> row(static_cast<std::size_t>(columns));
+        for (std::int64_t o = begin; o < end; ++o) {
+            std::copy_n(weight.data() + o * columns, columns, row.begin());
+            if (found != impl_->changes.end())
+                add_change(found->second, impl_->scaling, columns, impl_->r, row, first + o);
+            body(first + o, row.data());
+        }
+    });
+}
+
+bfloat16 rounded_to_bf16(double value) {
+    return rounded<bfloat16>(value);
+}
+float16 rounded_to_f16(double value) {
+    return rounded<float16>(value);
+}
+
 Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOptions& options) {
     Json config = base.config();
     const std::string source = base.path().string();
@@ -259,10 +309,10 @@ Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOp
 MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapter,
                                const std::string& adapter_source,
                                const std::filesystem::path& folder, const MergeOptions& options) {
-    const std::map<std::string, Change> changes = changes_of(base, adapter, adapter_source);
+    const MergedWeights weights(base, &adapter, adapter_source);
     const DecoderConfig config = DecoderConfig::from_json(base.config(), base.path().string());
     const bool tied = config.tie_word_embeddings.value_or(base.find(kHead) == nullptr);
-    if (tied && changes.contains(std::string(kHead)))
+    if (tied && weights.changes(std::string(kHead)))
         throw Error(adapter_source +
                     ": an adapter of lm_head, which this base ties to its "
                     "embedding, cannot be merged");
@@ -297,26 +347,22 @@ MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapte
     write_file_atomically(folder / "config.json",
                           merged_config(base, report.dtype, tied, options).dump(2) + "\n");
 
-    const double scaling = adapter.settings.scaling();
     for (std::size_t s = 0; s < shards.size(); ++s) {
         const Shard& shard = shards[s];
         SafetensorsWriter writer(folder / shard_name(s, shards.size()), shard.entries,
                                  {{"format", "pt"}});
         for (std::size_t i = 0; i < shard.tensors.size(); ++i) {
             const StoredTensor& tensor = *shard.tensors[i];
-            const auto found = changes.find(tensor.name);
-            const Change* change = found == changes.end() ? nullptr : &found->second;
-            report.merged_tensors += change != nullptr;
-            const std::int64_t r = adapter.settings.r;
+            report.merged_tensors += weights.changes(tensor.name) ? 1 : 0;
             switch (shard.entries[i].dtype) {
                 case DType::f32:
-                    write_tensor<float>(writer, tensor, change, scaling, r);
+                    write_tensor<float>(writer, tensor, weights);
                     break;
                 case DType::f16:
-                    write_tensor<float16>(writer, tensor, change, scaling, r);
+                    write_tensor<float16>(writer, tensor, weights);
                     break;
                 default:
-                    write_tensor<bfloat16>(writer, tensor, change, scaling, r);
+                    write_tensor<bfloat16>(writer, tensor, weights);
                     break;
             }
         }

@@ -8,15 +8,47 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "garam/core/dtype.h"
 #include "garam/core/json.h"
 #include "garam/io/model_files.h"
 #include "garam/io/peft_adapter.h"
 
 namespace garam {
+
+// The weights of a base with an adapter folded in, in double precision before their one rounding.
+class MergedWeights {
+  public:
+    // Without an adapter (nullptr) the base's own. All three must outlive this. Throws Error naming tensor and
+    // both shapes when the adapter does not fit the base.
+    MergedWeights(const ModelFiles& base, const PeftAdapter* adapter, const std::string& source);
+    ~MergedWeights();
+
+    // Whether the adapter changes the tensor of that name.
+    bool changes(const std::string& name) const;
+    // Calls body(row, values) for each row of the tensor, on all cores; values has as many numbers as a
+    // row. The second form for rows [first, first + count), which are whole heads where the file has
+    // permuted them, takes memory for their elements in fp32 only.
+    using Body = std::function<void(std::int64_t row, const double* values)>;
+    void for_each_row(const StoredTensor& tensor, const Body& body) const {
+        for_each_row(tensor, 0, tensor.shape.rows(), body);
+    }
+    void for_each_row(const StoredTensor& tensor, std::int64_t first, std::int64_t count,
+                      const Body& body) const;
+
+  private:
+    struct Impl;
+    std::unique_ptr<const Impl> impl_;
+};
+
+// A double to bf16 or f16, rounded once.
+bfloat16 rounded_to_bf16(double value);
+float16 rounded_to_f16(double value);
 
 struct MergeOptions {
     // f32, f16 or bf16 for every tensor. Unset: a Hugging Face base keeps each tensor's own; a GGUF base

@@ -6,7 +6,7 @@
 
 #include "garam/core/error.h"
 #include "garam/core/json.h"
-#include "garam/io/peft_adapter.h"
+#include "garam/io/gguf_adapter.h"
 #include "garam/ops/product_tuning.h"
 
 namespace garam {
@@ -85,7 +85,7 @@ Session::Session(const SessionOptions& options)
         warnings_.push_back("tuned products are for cards: " + options_.tuned_products.string() +
                             " does not count on the processor");
     std::optional<PeftAdapter> adapter;
-    if (!options_.adapter.empty()) adapter = read_peft_adapter(options_.adapter);
+    if (!options_.adapter.empty()) adapter = read_adapter(options_.adapter, files_);
 
     Decoder::Options decoder_options;
     decoder_options.compute = choose_compute_dtype(options_.dtype, device_->profile());
