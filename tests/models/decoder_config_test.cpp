@@ -50,7 +50,11 @@ TEST(DecoderConfig, RefusesByName) {
         {"eos_token_id", "100", "eos_token_id"},
         {"attention_dropout", "0.1", "attention_dropout"},
         {"quantization_config", "{\"load_in_4bit\": true}", "quantization_config"},
-        {"rope_scaling", "{\"type\": \"yarn\", \"factor\": 4}", "yarn"},
+        {"rope_scaling", "{\"type\": \"mrope\", \"factor\": 4}", "mrope"},
+        {"rope_scaling", "{\"type\": \"yarn\", \"factor\": -4}", "factor"},
+        {"rope_scaling", "{\"type\": \"longrope\", \"short_factor\": [1]}", "short_factor"},
+        {"partial_rotary_factor", "0.5", "partial_rotary_factor"},
+        {"use_bidirectional_attention", "true", "use_bidirectional_attention"},
         {"rope_scaling", "{\"type\": \"linear\"}", "factor"},
         {"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": -1}", "factor"},
         {"rope_scaling", "3", "rope_scaling"},
@@ -62,6 +66,17 @@ TEST(DecoderConfig, RefusesByName) {
         config.set(key, Json::parse(value, "test"));
         EXPECT_NE(error_of(config).find(named), std::string::npos)
             << key << " = " << value << ": " << error_of(config);
+    }
+    for (const auto& [key, value, named] :
+         std::vector<std::tuple<std::string, std::string, std::string>>{
+             {"num_local_experts", "8", "mixture of experts"},
+             {"vision_config", "{}", "vision"},
+             {"alibi", "true", "ALiBi"}}) {
+        Json config = small_config();
+        config.set("model_type", "other");
+        config.set(key, Json::parse(value, "test"));
+        for (const std::string& part : {named, std::string("other"), std::string("exaone4")})
+            EXPECT_NE(error_of(config).find(part), std::string::npos) << error_of(config);
     }
     EXPECT_NE(error_of(Json::parse("[]", "t")), "");
     EXPECT_NE(error_of(Json::parse("{}", "t")), "");

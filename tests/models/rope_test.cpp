@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "garam/models/decoder_config.h"
 #include "testing/golden_batch.h"
 #include "testing/test_data.h"
 
@@ -36,7 +37,7 @@ TEST(Rope, TablesHoldCosineAndSineOfTheAngle) {
     const auto device = make_cpu_device();
     const OwnedTensor cos(*device, DType::f32, {300, 3}, Purpose::weights);
     const OwnedTensor sin(*device, DType::f32, {300, 3}, Purpose::weights);
-    fill_rope_tables({1.0f, 0.25f, 1e-4f}, cos.tensor, sin.tensor);
+    fill_rope_tables({1.0f, 0.25f, 1e-4f}, 1, cos.tensor, sin.tensor);
     EXPECT_FLOAT_EQ(cos.tensor.data<float>()[299 * 3], std::cos(299.0f));
     EXPECT_FLOAT_EQ(sin.tensor.data<float>()[299 * 3 + 1], std::sin(299.0f * 0.25f));
     EXPECT_EQ(cos.tensor.data<float>()[0], 1);

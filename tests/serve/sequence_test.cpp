@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 #include "garam/core/error.h"
 #include "garam/core/philox.h"
@@ -105,6 +106,31 @@ TEST_F(SequenceTest, GrowingKeepsWhatWasComputed) {
         large.extend(std::span(ids).subspan(begin, 100));
     const std::span<const float> got = grown.logits(), want = large.logits();
     EXPECT_TRUE(std::equal(got.begin(), got.end(), want.begin(), want.end()));
+}
+
+// Where the frequencies change with the length, all keys are made again, on the way up and down.
+TEST_F(SequenceTest, LongSequencesTurnOtherwise) {
+    Json config = model_.config();
+    const auto pairs = static_cast<std::size_t>(model_.head_dim / 2);
+    Json scaling;
+    scaling.set("rope_type", "longrope");
+    scaling.set("original_max_position_embeddings", 20);
+    scaling.set("short_factor", Json::Array(pairs, Json(1.5)));
+    scaling.set("long_factor", Json::Array(pairs, Json(4.0)));
+    config.set("rope_scaling", scaling);
+    std::ofstream(dir_ / "model" / "config.json") << config.dump();
+    session_ = std::make_unique<Session>(SessionOptions{.model = dir_ / "model", .dtype = "f32"});
+
+    const std::vector<std::int32_t> ids = random_ids(30);
+    Sequence sequence(*session_);
+    for (std::size_t length = 1; length <= ids.size(); ++length) {
+        sequence.extend({&ids[length - 1], 1});
+        expect_close(sequence.logits(), whole({ids.begin(), ids.begin() + length}));
+    }
+    sequence.rewind(10);
+    sequence.extend({&ids[10], 1});
+    expect_close(sequence.logits(), whole({ids.begin(), ids.begin() + 11}));
+    EXPECT_EQ(sequence.ids(), std::vector<std::int32_t>(ids.begin(), ids.begin() + 11));
 }
 
 TEST_F(SequenceTest, GoingBackForgets) {

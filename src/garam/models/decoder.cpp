@@ -40,7 +40,7 @@ void Decoder::check_batch(const TokenBatch& batch) const {
                         std::to_string(config_.vocab_size));
     }
     for (const std::int32_t position : batch.positions) {
-        GARAM_CHECK(position >= 0 && position < rotary_.cos.rows(),
+        GARAM_CHECK(position >= 0 && position < max_positions_,
                     "position " + std::to_string(position) + " beyond the RoPE tables");
     }
 }
@@ -49,7 +49,7 @@ PassContext Decoder::pass_context(const DeviceBatch& batch, const TrainingPass* 
     PassContext context;
     context.segments = batch.segments;
     context.positions = batch.positions;
-    context.rotary = rotary_;
+    context.rotary_rows = batch.rotary_rows;
     if (pass != nullptr) {
         context.dropout = {pass->dropout, pass->seed, batch.step, batch.positions, batch.samples};
         context.recompute = pass->recompute;
@@ -58,8 +58,20 @@ PassContext Decoder::pass_context(const DeviceBatch& batch, const TrainingPass* 
     return context;
 }
 
+std::int64_t Decoder::first_rotary_row(std::int64_t length) const {
+    return longest_short_ > 0 && length > longest_short_ ? max_positions_ : 0;
+}
+
+BatchPlace Decoder::batch_place(std::uint32_t steps_done, std::int64_t cached) const {
+    return {.steps_done = steps_done,
+            .cached = cached,
+            .longest_short = longest_short_,
+            .long_rows = max_positions_};
+}
+
 void Decoder::embed(Stream& stream, const DeviceBatch& batch, const Tensor& x) {
-    embedding_forward(stream, batch.ids, embedding_, x);
+    embedding_forward(stream, batch.ids, embedding_, x,
+                      static_cast<float>(config_.embedding_factor));
 }
 
 void Decoder::block_forward(Stream& stream, const Block& block, const PassContext& pass,
@@ -85,7 +97,7 @@ void Decoder::train_step(Stream& stream, const TokenBatch& batch, const Training
     if (batch.num_targets() == 0) return;
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    train_step(stream, upload(stream, batch, shape_of(batch), {.steps_done = pass.step}), pass,
+    train_step(stream, upload(stream, batch, shape_of(batch), batch_place(pass.step)), pass,
                loss_sum);
     arena.rewind(start);
 }
@@ -158,7 +170,8 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
             if (offload != nullptr) offload->done(stream, static_cast<std::int64_t>(l));
         }
         if (embedding_gradient_)
-            embedding_backward(stream, device.ids, dhidden, embedding_gradient_);
+            embedding_backward(stream, device.ids, dhidden, embedding_gradient_,
+                               static_cast<float>(config_.embedding_factor));
     }
     arena.rewind(start);
 }
@@ -200,7 +213,7 @@ void Decoder::evaluate(Stream& stream, const TokenBatch& batch, const Tensor& lo
     const PhaseScope phase(stream.meter(), "evaluate");
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch, shape_of(batch));
+    const DeviceBatch device = upload(stream, batch, shape_of(batch), batch_place());
     const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), nullptr);
     const Tensor row_losses = arena.scratch(DType::f32, device.targets.shape());
     lm_head_loss(stream, head_, loss_, x, device.target_rows, device.targets, row_losses, loss_sum,
@@ -229,14 +242,14 @@ void Decoder::logits(Stream& stream, const TokenBatch& batch, const std::vector<
     check_batch(batch);
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch, shape_of(batch));
+    const DeviceBatch device = upload(stream, batch, shape_of(batch), batch_place());
     const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), nullptr);
     head_logits(stream, x, rows, out);
     arena.rewind(start);
 }
 
 KvCache Decoder::make_cache(std::int64_t capacity) {
-    GARAM_CHECK(capacity > 0 && capacity <= rotary_.cos.rows(),
+    GARAM_CHECK(capacity > 0 && capacity <= max_positions_,
                 "KV cache of " + std::to_string(capacity) + " tokens");
     KvCache cache;
     cache.capacity = capacity;
@@ -259,6 +272,14 @@ KvCache Decoder::make_cache(std::int64_t capacity) {
     for (std::int64_t l = 0; l < layers; ++l)
         cache.layers.push_back({cache.buffer.tensor(compute_, shape, each * l), arrivals});
     return cache;
+}
+
+std::int64_t Decoder::cache_capacity(std::int64_t tokens, std::int64_t wanted) const {
+    return tokens <= longest_short_ ? std::min(wanted, longest_short_) : wanted;
+}
+
+bool Decoder::turns_alike(const KvCache& a, const KvCache& b) const {
+    return first_rotary_row(a.capacity) == first_rotary_row(b.capacity);
 }
 
 std::span<const float> Decoder::read_logits(Stream& stream, KvCache& cache,
@@ -300,10 +321,12 @@ std::span<const float> Decoder::decode(Stream& stream, KvCache& cache,
     std::fill(batch.targets.end() - rows, batch.targets.end(), 0);
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
-    const DeviceBatch device = upload(stream, batch, shape_of(batch), {.cached = cache.length});
+    const DeviceBatch device = upload(stream, batch, shape_of(batch), batch_place(0, cache.length));
     const Tensor result = arena.push(DType::f32, {rows, config_.vocab_size}, Purpose::logits);
     PassContext context = pass_context(device, nullptr);
     context.decoding = true;
+    // A cache's keys stay turned as they were: by what its capacity makes of the sequence.
+    context.first_rotary_row = first_rotary_row(cache.capacity);
     const auto compute = [&] {
         const Tensor x = run_blocks(stream, device, context, &cache);
         lm_head_logits(stream, head_, x, device.target_rows, result);

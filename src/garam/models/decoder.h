@@ -1,4 +1,5 @@
-// A decoder-only language model of the Llama architecture: weights, adapters, training pass, decoding.
+// A decoder-only language model of a family of models/decoder_family.h: weights, adapters, training pass,
+// decoding.
 //
 // Weights of the compute dtype that lie in a mapped file as they are needed are used in place; all others
 // are converted once into one allocation. Everything is allocated on `device`; on a dry device nothing is
@@ -21,6 +22,7 @@
 #include "garam/nn/gated_mlp.h"
 #include "garam/nn/lm_head.h"
 #include "garam/nn/parameter.h"
+#include "garam/nn/self_attention.h"
 
 namespace garam {
 
@@ -96,10 +98,12 @@ class Decoder {
     // the targets to loss_sum f32 [1]. Leaves the arena as it was.
     void train_step(Stream& stream, const TokenBatch& batch, const TrainingPass& pass,
                     const Tensor& loss_sum);
-    // The same of a batch that was checked and lies on the device. Recordable: what changes between
-    // batches of one shape is read from device memory.
+    // The same of a batch that was checked and lies on the device (laid out with batch_place()).
+    // Recordable: what changes between batches of one shape is read from device memory.
     void train_step(Stream& stream, const DeviceBatch& batch, const TrainingPass& pass,
                     const Tensor& loss_sum);
+
+    BatchPlace batch_place(std::uint32_t steps_done = 0, std::int64_t cached = 0) const;
 
     // Losses of the targets alone, without dropout; `losses` (may be null) receives them one by one, in
     // the order of the tokens.
@@ -110,7 +114,12 @@ class Decoder {
     void logits(Stream& stream, const TokenBatch& batch, const std::vector<std::int32_t>& rows,
                 std::vector<float>& out);
 
+    // A sequence is turned as one of `capacity` tokens: see cache_capacity().
     KvCache make_cache(std::int64_t capacity);
+    // Of a cache for a sequence that has `tokens`, with room for growth up to `wanted`: not beyond the length
+    // where its keys would be turned otherwise. Whether keys of one cache may go on in the other.
+    std::int64_t cache_capacity(std::int64_t tokens, std::int64_t wanted) const;
+    bool turns_alike(const KvCache& a, const KvCache& b) const;
     // Feeds the next ids of a sequence, appends to its cache, and gives the logits [rows, vocab] after
     // each of the last `rows` ids, in memory of the cache: until its next call.
     std::span<const float> decode(Stream& stream, KvCache& cache, std::span<const std::int32_t> ids,
@@ -132,6 +141,8 @@ class Decoder {
     class Loader;
 
     PassContext pass_context(const DeviceBatch& batch, const TrainingPass* pass) const;
+    // The first row of the rotary tables for a sequence of so many tokens.
+    std::int64_t first_rotary_row(std::int64_t length) const;
     void embed(Stream& stream, const DeviceBatch& batch, const Tensor& x);
     void block_forward(Stream& stream, const Block& block, const PassContext& pass, const Tensor& x,
                        const Tensor& out, BlockSaved& saved, const AttentionCache* cache);
@@ -156,7 +167,12 @@ class Decoder {
     Tensor embedding_gradient_;
     std::vector<Block> blocks_;
     LmHead head_;
+    std::int64_t max_positions_ = 0;
+    // A row a position; where sequences of more than `longest_short_` tokens turn by other frequencies,
+    // as many rows of these follow.
+    std::int64_t longest_short_ = 0;
     RotaryTables rotary_;
+    RotaryTables local_rotary_;  // of layers with a window, where they have their own
     CrossEntropyLoss loss_;
     std::vector<Parameter> parameters_;
     Tensor all_gradients_;

@@ -54,6 +54,7 @@ DeviceBatch reserve_batch(Stream& stream, const BatchShape& shape) {
     };
     const std::vector<Part> parts = {{&batch.ids, DType::i32, shape.tokens},
                                      {&batch.positions, DType::i32, shape.tokens},
+                                     {&batch.rotary_rows, DType::i32, shape.tokens},
                                      {&batch.samples, DType::i64, shape.tokens},
                                      {&batch.step, DType::i32, 1},
                                      {&batch.target_rows, DType::i32, shape.targets},
@@ -80,9 +81,13 @@ void lay_out_batch(const TokenBatch& tokens, const BatchPlace& place, DeviceBatc
                    std::byte* bytes) {
     std::vector<std::int64_t> samples;
     samples.reserve(tokens.ids.size());
+    std::vector<std::int32_t> rotary_rows = tokens.positions;
     for (std::size_t s = 0; s < tokens.sample_ids.size(); ++s) {
         const std::int32_t length = tokens.cu_seqlens[s + 1] - tokens.cu_seqlens[s];
         samples.insert(samples.end(), static_cast<std::size_t>(length), tokens.sample_ids[s]);
+        if (place.longest_short == 0 || length <= place.longest_short) continue;
+        for (std::int32_t t = tokens.cu_seqlens[s]; t < tokens.cu_seqlens[s + 1]; ++t)
+            rotary_rows[static_cast<std::size_t>(t)] += static_cast<std::int32_t>(place.long_rows);
     }
     std::vector<std::int32_t> target_rows;
     std::vector<std::int32_t> targets;
@@ -103,6 +108,7 @@ void lay_out_batch(const TokenBatch& tokens, const BatchPlace& place, DeviceBatc
     };
     put(batch.ids, tokens.ids, std::int32_t{0});
     put(batch.positions, tokens.positions, std::int32_t{0});
+    put(batch.rotary_rows, rotary_rows, std::int32_t{0});
     put(batch.samples, samples, std::int64_t{0});
     put(batch.step, std::vector<std::int32_t>{static_cast<std::int32_t>(place.steps_done)},
         std::int32_t{0});

@@ -31,6 +31,7 @@ struct DeviceBatch {
     Tensor memory;       // u8
     Tensor ids;          // i32 [tokens]
     Tensor positions;    // i32 [tokens]
+    Tensor rotary_rows;  // i32 [tokens]: of the rotary tables
     Tensor samples;      // i64 [tokens]: row number of each token's sample
     Tensor step;         // i32 [1]: optimiser steps done, keys dropout
     Tensor target_rows;  // i32 [targets]: tokens that have a target
@@ -44,6 +45,10 @@ DeviceBatch reserve_batch(Stream& stream, const BatchShape& shape);
 struct BatchPlace {
     std::uint32_t steps_done = 0;
     std::int64_t cached = 0;  // keys of its one sample that are in a cache already
+    // Samples of more than `longest_short` tokens turn by rows of the rotary tables that begin at
+    // `long_rows`; 0: all are alike.
+    std::int64_t longest_short = 0;
+    std::int64_t long_rows = 0;
 };
 // The bytes of `batch.memory`: `tokens` padded to its shape, written to `bytes`; and the host's side of the
 // segments.

@@ -8,7 +8,7 @@
 namespace garam {
 
 struct RotaryTables {
-    Tensor cos;  // f32 [positions, rotary_dim / 2]
+    Tensor cos;  // f32 [rows, rotary_dim / 2]
     Tensor sin;
 };
 
@@ -26,8 +26,10 @@ const char* name_of(Recompute recompute);
 
 struct PassContext {
     AttentionSegments segments;
-    Tensor positions;  // i32 [tokens]
-    RotaryTables rotary;
+    Tensor positions;    // i32 [tokens]
+    Tensor rotary_rows;  // i32 [tokens]: of the rotary tables, where there is no cache
+    // With a cache: the row of position 0.
+    std::int64_t first_rotary_row = 0;
     DropoutContext dropout;
     bool keep = false;      // keep activations on the arena's low end
     bool decoding = false;  // no backward follows; one token goes by kernels of its own

@@ -1,6 +1,7 @@
 #include "garam/serve/sequence.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "garam/core/error.h"
 #include "garam/ops/elementwise.h"
@@ -13,9 +14,9 @@ constexpr std::int64_t kFirstRoom = 256;
 }  // namespace
 
 Sequence::Sequence(Session& session, std::int64_t room) : session_(session) {
-    cache_ = session.decoder().make_cache(
-        std::clamp(std::max(room, std::min(kFirstRoom, session.context())), std::int64_t{1},
-                   session.context()));
+    cache_ = session.decoder().make_cache(session.decoder().cache_capacity(
+        1, std::clamp(std::max(room, std::min(kFirstRoom, session.context())), std::int64_t{1},
+                      session.context())));
 }
 
 std::span<const float> Sequence::logits() const {
@@ -24,13 +25,24 @@ std::span<const float> Sequence::logits() const {
 }
 
 void Sequence::grow(std::int64_t tokens) {
-    if (tokens <= cache_.capacity) return;
+    Decoder& decoder = session_.decoder();
+    // A cache of a longer sequence does not serve a short one where keys are turned otherwise.
+    if (tokens <= cache_.capacity &&
+        decoder.cache_capacity(tokens, cache_.capacity) == cache_.capacity)
+        return;
     if (tokens > session_.context())
         throw Error("the text has " + std::to_string(tokens) + " tokens, the model's context " +
                     std::to_string(session_.context()));
     // Doubling: the copies of a long conversation cost no more than its computation.
-    KvCache larger = session_.decoder().make_cache(
-        std::min(std::max(tokens, 2 * cache_.capacity), session_.context()));
+    KvCache larger = decoder.make_cache(decoder.cache_capacity(
+        tokens, std::min(std::max(tokens, 2 * cache_.capacity), session_.context())));
+    if (!decoder.turns_alike(cache_, larger)) {
+        // All keys change: they are made again.
+        cache_ = std::move(larger);
+        const std::vector<std::int32_t> ids = std::exchange(ids_, {});
+        feed(ids);
+        return;
+    }
     if (cache_.length > 0) {
         for (std::size_t l = 0; l < cache_.layers.size(); ++l) {
             cast(session_.stream(), cache_.layers[l].keys_and_values.slice_rows(0, cache_.length),
@@ -41,16 +53,20 @@ void Sequence::grow(std::int64_t tokens) {
     cache_ = std::move(larger);
 }
 
-void Sequence::extend(std::span<const std::int32_t> ids) {
-    GARAM_CHECK(!ids.empty(), "nothing to extend a sequence by");
-    grow(size() + static_cast<std::int64_t>(ids.size()));
-    logits_valid_ = false;
+void Sequence::feed(std::span<const std::int32_t> ids) {
     for (std::size_t begin = 0; begin < ids.size(); begin += kPrefillChunk) {
         const auto chunk =
             ids.subspan(begin, std::min<std::size_t>(kPrefillChunk, ids.size() - begin));
         logits_ = session_.decoder().decode(session_.stream(), cache_, chunk);
         ids_.insert(ids_.end(), chunk.begin(), chunk.end());
     }
+}
+
+void Sequence::extend(std::span<const std::int32_t> ids) {
+    GARAM_CHECK(!ids.empty(), "nothing to extend a sequence by");
+    logits_valid_ = false;
+    grow(size() + static_cast<std::int64_t>(ids.size()));
+    feed(ids);
     logits_valid_ = true;
 }
 

@@ -36,7 +36,10 @@ class Sequence {
     Session& session() { return session_; }
 
   private:
+    // Makes room for so many tokens.
     void grow(std::int64_t tokens);
+    // Appends in chunks.
+    void feed(std::span<const std::int32_t> ids);
 
     Session& session_;
     KvCache cache_;

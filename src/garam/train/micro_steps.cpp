@@ -27,14 +27,14 @@ void MicroSteps::copy(const TokenBatch& batch, std::uint32_t steps_done, DeviceB
         for (Slot& slot : ring_)
             reserve(slot, device.memory.bytes());
         std::vector<std::byte> unread(static_cast<std::size_t>(device.memory.bytes()));
-        lay_out_batch(batch, {.steps_done = steps_done}, device, unread.data());
+        lay_out_batch(batch, model_.batch_place(steps_done), device, unread.data());
         return;
     }
     Slot& slot = ring_[next_];
     next_ = (next_ + 1) % ring_.size();
     if (slot.copied) slot.copied->synchronize();
     reserve(slot, device.memory.bytes());
-    lay_out_batch(batch, {.steps_done = steps_done}, device,
+    lay_out_batch(batch, model_.batch_place(steps_done), device,
                   static_cast<std::byte*>(slot.bytes.raw()));
     device_.copy_in(stream_.queue(), device.memory.raw(), slot.bytes.raw(), device.memory.bytes());
     if (!slot.copied) slot.copied = device_.make_event();
