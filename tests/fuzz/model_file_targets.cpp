@@ -223,10 +223,18 @@ Target config_target() {
                    config.num_heads > 0 && config.num_kv_heads > 0 && config.head_dim > 0 &&
                    config.intermediate_size > 0 && config.max_positions > 0,
                "a size that is not positive was accepted");
-        // Sizes meet the weights before anything is made by them; head_dim alone is bounded here.
-        if (config.head_dim <= 4096)
-            for (const float frequency : rope_inverse_frequencies(config.rope, config.head_dim))
-                expect(std::isfinite(frequency), "a rotary frequency is not finite");
+        // Sizes meet the weights before anything is made by them; the part of a head that turns is bounded here.
+        expect(config.rotary_dim <= config.head_dim, "more of a head turns than there is");
+        if (config.rotary_dim > 4096) return;
+        for (const std::int64_t longest : {std::int64_t{0}, config.max_positions}) {
+            for (const RopeConfig& rope : {config.rope, config.local_rope.value_or(config.rope)}) {
+                for (const float frequency :
+                     rope_inverse_frequencies(rope, config.rotary_dim, longest))
+                    expect(std::isfinite(frequency), "a rotary frequency is not finite");
+                expect(std::isfinite(rope.attention_scaling),
+                       "the scaling of attention is not finite");
+            }
+        }
     };
     return target;
 }

@@ -58,6 +58,16 @@ TEST(DecoderConfig, RefusesByName) {
         {"rope_scaling", "{\"type\": \"linear\"}", "factor"},
         {"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": -1}", "factor"},
         {"rope_scaling", "3", "rope_scaling"},
+        // Frequencies would be infinite, or no number.
+        {"rope_theta", "1e-320", "rope_theta"},
+        {"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": 1e-300}", "factor"},
+        {"rope_scaling",
+         "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": "
+         "1.0000000001, \"original_max_position_embeddings\": 32}",
+         "high_freq_factor"},
+        {"rope_scaling",
+         "{\"type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": 1e29}",
+         "original_max_position_embeddings"},
         {"rope_parameters", "{\"rope_type\": \"llama3\", \"factor\": 8}", "low_freq_factor"},
         {"rope_parameters", "{\"rope_theta\": 0, \"rope_type\": \"default\"}", "rope_theta"},
     };
