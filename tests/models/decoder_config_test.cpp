@@ -43,6 +43,7 @@ TEST(DecoderConfig, RefusesByName) {
         {"vocab_size", "1e12", "vocab_size"},
         {"hidden_size", "-32", "hidden_size"},
         {"num_hidden_layers", "1000000000", "more than 65536"},
+        {"max_position_embeddings", "100000000", "more than 16777216"},
         {"hidden_size", "33", "hidden_size"},
         {"num_key_value_heads", "3", "num_key_value_heads"},
         {"head_dim", "7", "head_dim"},

@@ -65,6 +65,12 @@ class Builder {
                         " is no multiple of num_key_value_heads " + std::to_string(c.num_kv_heads));
         read_head_dim();
         c.max_positions = reader_.size("max_position_embeddings", 2048);
+        // The tables of positions are made whole; the longest contexts published are of 10 million.
+        constexpr std::int64_t kMostPositions = std::int64_t{1} << 24;
+        if (c.max_positions > kMostPositions)
+            throw Error(reader_.name("max_position_embeddings") + " is " +
+                        std::to_string(c.max_positions) + ", more than " +
+                        std::to_string(kMostPositions));
         const std::string_view eps = either(family().eps_key, "rms_norm_eps");
         c.rms_norm_eps = reader_.positive(eps, 1e-6);
     }
