@@ -204,7 +204,8 @@ Target config_target() {
     Target target;
     target.name = "config";
     target.files = {"config.json"};
-    target.bytes = std::size_t{1} << 20;
+    // A config may name 65536 layers, each of which has its switches.
+    target.bytes = std::size_t{4} << 20;
     target.bytes_per_byte = 200;
     target.words = config_words();
     target.seeds = [] {
