@@ -43,6 +43,7 @@ TEST(DecoderConfig, RefusesByName) {
         {"vocab_size", "1e12", "vocab_size"},
         {"hidden_size", "-32", "hidden_size"},
         {"num_hidden_layers", "1000000000", "more than 65536"},
+        {"max_position_embeddings", "100000000", "more than 16777216"},
         {"hidden_size", "33", "hidden_size"},
         {"num_key_value_heads", "3", "num_key_value_heads"},
         {"head_dim", "7", "head_dim"},
@@ -58,6 +59,16 @@ TEST(DecoderConfig, RefusesByName) {
         {"rope_scaling", "{\"type\": \"linear\"}", "factor"},
         {"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": -1}", "factor"},
         {"rope_scaling", "3", "rope_scaling"},
+        // Frequencies would be infinite, or no number.
+        {"rope_theta", "1e-320", "rope_theta"},
+        {"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": 1e-300}", "factor"},
+        {"rope_scaling",
+         "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": "
+         "1.0000000001, \"original_max_position_embeddings\": 32}",
+         "high_freq_factor"},
+        {"rope_scaling",
+         "{\"type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": 1e29}",
+         "original_max_position_embeddings"},
         {"rope_parameters", "{\"rope_type\": \"llama3\", \"factor\": 8}", "low_freq_factor"},
         {"rope_parameters", "{\"rope_theta\": 0, \"rope_type\": \"default\"}", "rope_theta"},
     };

@@ -3,8 +3,8 @@
 // Nested maps become dotted keys ("train:" over "seed: 1" gives train.seed; "train.seed: 1" does
 // too). Scalars keep their text: whether 1e-4 is a number is for the key to say. Anchors and
 // aliases work. Refused with file and line: duplicate keys, lists of anything but scalars, tags,
-// merge keys, several documents, more than 1 MiB, nesting beyond 32, more than 10,000 values
-// (aliases multiply).
+// merge keys, several documents, more than 1 MiB, nesting beyond 32, more than 10,000 values or 16 MiB of
+// keys and values (aliases multiply).
 #pragma once
 
 #include <filesystem>
