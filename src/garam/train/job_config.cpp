@@ -121,12 +121,15 @@ void validate_evaluation(const JobConfig& config) {
 
 ConfigTable describe(JobConfig& config) {
     ConfigTable table;
-    table.add(
-        "model", &config.model,
-        "Base model: a Hugging Face model folder, or a GGUF file. Required. Relative paths are "
-        "taken from the current directory.");
+    table.add("model", &config.model,
+              "Base model: a Hugging Face model folder, a GGUF file, or org/name "
+              "(org/name@revision) as it "
+              "lies in the local Hugging Face cache (HF_HUB_CACHE, HF_HOME). Required. Relative "
+              "paths are "
+              "taken from the current directory.");
     table.add("adapter", &config.adapter,
-              "Folder of a PEFT adapter to go on with; its own r, lora_alpha, use_rslora and "
+              "Folder of a PEFT adapter to go on with, or org/name in the local cache; its own r, "
+              "lora_alpha, use_rslora and "
               "target_modules then count.");
     table.add("device", &config.device,
               "Where to compute: auto (the first usable card, else the processor), cpu, cuda, or "
