@@ -124,8 +124,9 @@ class Bench {
         rms_norm_matmul(stream_, middle_, l.norm, kEps, l.gate_up, gate_up_);
     }
     void project_down(const Layer& l) {
-        silu_mul_matmul(stream_, gate_up_.slice_columns(0, kFfn),
-                        gate_up_.slice_columns(kFfn, 2 * kFfn), l.down, x_, {.addend = middle_});
+        gated_activation_matmul(stream_, Activation::silu, gate_up_.slice_columns(0, kFfn),
+                                gate_up_.slice_columns(kFfn, 2 * kFfn), l.down, x_,
+                                {.addend = middle_});
     }
     void whole(const Layer& l) {
         project_qkv(l);

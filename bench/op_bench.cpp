@@ -23,11 +23,11 @@
 #include "garam/ops/dropout.h"
 #include "garam/ops/elementwise.h"
 #include "garam/ops/embedding.h"
+#include "garam/ops/gated_activation.h"
 #include "garam/ops/matmul.h"
 #include "garam/ops/optimizer_step.h"
 #include "garam/ops/rms_norm.h"
 #include "garam/ops/rotary.h"
-#include "garam/ops/silu_mul.h"
 
 namespace garam {
 namespace {
@@ -202,16 +202,17 @@ void add_memory_bound(DType dtype) {
                 });
             });
     }
-    add_benchmark("silu_mul_forward", dtype, [](auto& state, Bench& b, DType t) {
+    add_benchmark("gated_activation_forward", dtype, [](auto& state, Bench& b, DType t) {
         const Tensor g = b.floats(t, 8 * kTokens, kFfn), u = b.floats(t, 8 * kTokens, kFfn),
                      y = b.floats(t, 8 * kTokens, kFfn);
-        b.time(state, [&](Stream& s) { silu_mul_forward(s, g, u, y); });
+        b.time(state, [&](Stream& s) { gated_activation_forward(s, Activation::silu, g, u, y); });
     });
-    add_benchmark("silu_mul_backward", dtype, [](auto& state, Bench& b, DType t) {
+    add_benchmark("gated_activation_backward", dtype, [](auto& state, Bench& b, DType t) {
         const Tensor g = b.floats(t, 8 * kTokens, kFfn), u = b.floats(t, 8 * kTokens, kFfn),
                      y = b.floats(t, 8 * kTokens, kFfn), dg = b.floats(t, 8 * kTokens, kFfn),
                      du = b.floats(t, 8 * kTokens, kFfn);
-        b.time(state, [&](Stream& s) { silu_mul_backward(s, y, g, u, dg, du); });
+        b.time(state,
+               [&](Stream& s) { gated_activation_backward(s, Activation::silu, y, g, u, dg, du); });
     });
     add_benchmark("rotary", dtype, [](auto& state, Bench& b, DType t) {
         const Tensor x = b.floats(t, 8 * kTokens, kHeads * kHeadDim),

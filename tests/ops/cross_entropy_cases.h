@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "garam/runtime/stream.h"
+#include "garam/ops/cross_entropy.h"
 
 namespace garam::testing {
 
@@ -14,6 +14,7 @@ struct CrossEntropyCase {
     std::int64_t rows, vocab, pad;
     double size;  // of the logits
     Cost loss, gradient;
+    LogitScale scale = {};
 };
 
 inline const std::vector<CrossEntropyCase>& cross_entropy_cases() {
@@ -31,10 +32,31 @@ inline const std::vector<CrossEntropyCase>& cross_entropy_cases() {
         // More than the shared memory of a block holds.
         {DType::f32, 2, 120001, 3, 4, {960008, 960016, 8}, {1440012, 960016, 960016}},
         {DType::f32, 0, 9, 0, 1, {0, 0, 0}, {0, 0, 0}},
+        // A factor (1 and 2 flops more), a soft cap (4 and 8).
+        {DType::f32, 3, 7, 2, 1, {105, 96, 12}, {168, 96, 96}, {0.125f, 0}},
+        {DType::bf16, 2, 4097, 0, 3, {40970, 16396, 8}, {65552, 16396, 16396}, {0.25f, 0}},
+        {DType::f32, 1, 1, 0, 1, {8, 8, 4}, {14, 8, 8}, {1, 30}},
+        {DType::f32, 5, 65, 0, 30, {2600, 1320, 20}, {4550, 1320, 1320}, {1, 30}},
+        {DType::f32, 7, 5000, 1, 5, {280000, 140028, 28}, {490000, 140028, 140028}, {0.5f, 4}},
+        {DType::bf16, 3, 4103, 8, 3, {98472, 24630, 12}, {172326, 24630, 24630}, {1, 3}},
+        {DType::f32, 2, 120001, 3, 4, {1920016, 960016, 8}, {3360028, 960016, 960016}, {1, 30}},
     };
     return kCases;
 }
 
+inline double scaled(double logit, const LogitScale& scale) {
+    const double x = logit * static_cast<double>(scale.factor);
+    const auto cap = static_cast<double>(scale.softcap);
+    return cap > 0 ? cap * std::tanh(x / cap) : x;
+}
+inline double slope(double logit, const LogitScale& scale) {
+    const auto factor = static_cast<double>(scale.factor);
+    if (scale.softcap == 0) return factor;
+    const double t = std::tanh(logit * factor / static_cast<double>(scale.softcap));
+    return (1 - t * t) * factor;
+}
+
+// Of logits that are scaled already.
 inline std::vector<double> cross_entropy_reference(const std::vector<double>& logits,
                                                    const std::vector<std::int32_t>& targets) {
     std::vector<double> losses;

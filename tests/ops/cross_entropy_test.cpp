@@ -34,26 +34,33 @@ TEST_P(CrossEntropy, LossAndGradient) {
             run.run(
                 [&](Stream& stream, const std::vector<Tensor>& t) {
                     cross_entropy(stream, t[logits], t[targets], t[losses],
-                                  gradient ? t[logits] : Tensor());
+                                  gradient ? t[logits] : Tensor(), c.scale);
                 },
                 gradient ? c.gradient : c.loss);
+            std::vector<double> slopes;
+            for (double& value : x) {
+                slopes.push_back(slope(value, c.scale));
+                value = scaled(value, c.scale);
+            }
+            const double size = c.size * static_cast<double>(c.scale.factor);
             // The difference lse - logit rounds at the size of the logits; exp to 2 units and sums
             // of up to 64 additions move lse by some 70 units.
             const std::vector<double> want = cross_entropy_reference(x, target);
-            expect_close(run.values(losses), want, 0x1p-23, (8 * c.size + 70) * 0x1p-24, "losses");
+            expect_close(run.values(losses), want, 0x1p-23, (8 * size + 70) * 0x1p-24, "losses");
             if (!gradient) continue;
             std::vector<double> want_gradient;
             for (std::int64_t r = 0; r < c.rows; ++r) {
                 const double lse = want[r] + x[r * c.vocab + target[r]];
                 for (std::int64_t i = 0; i < c.vocab; ++i)
-                    want_gradient.push_back(std::exp(x[r * c.vocab + i] - lse) -
-                                            (i == target[r] ? 1 : 0));
+                    want_gradient.push_back(
+                        (std::exp(x[r * c.vocab + i] - lse) - (i == target[r] ? 1 : 0)) *
+                        slopes[r * c.vocab + i]);
             }
             // x - maximum rounds to half a unit of up to 8 sizes, which is the exponential's
             // relative error; the absolute part is the cancellation at the target and results that
             // flush to zero.
             expect_close(run.values(logits), want_gradient,
-                         1.01 * unit_of(c.dtype) + (8 * c.size + 80) * 0x1p-24, 0x1p-22, "dlogits");
+                         1.01 * unit_of(c.dtype) + (8 * size + 80) * 0x1p-24, 0x1p-22, "dlogits");
         }
     }
 }
@@ -72,6 +79,28 @@ TEST_P(CrossEntropy, GradientIsTheDerivative) {
     const auto f = [&](const std::vector<double>& x) { return cross_entropy_reference(x, target); };
     expect_gradient(run.values(logits), numeric_gradient(f, run.before(logits), {1, 1, 1}), 1e-6,
                     1e-6, "dlogits");
+}
+
+TEST_P(CrossEntropy, GradientThroughAScale) {
+    for (const LogitScale& scale : {LogitScale{0.125f, 0}, LogitScale{2, 3}}) {
+        OpRun run(GetParam());
+        const int logits = run.in_place(DType::f32, 3, 19);
+        const std::vector<std::int32_t> target = {18, 0, 7};
+        const int targets = run.integers(target);
+        const int losses = run.output(DType::f32, 1, 3);
+        run.run(
+            [&](Stream& stream, const std::vector<Tensor>& t) {
+                cross_entropy(stream, t[logits], t[targets], t[losses], t[logits], scale);
+            },
+            {scale.softcap > 0 ? 798.0 : 456.0, 240, 240});
+        const auto f = [&](std::vector<double> x) {
+            for (double& value : x)
+                value = scaled(value, scale);
+            return cross_entropy_reference(x, target);
+        };
+        expect_gradient(run.values(logits), numeric_gradient(f, run.before(logits), {1, 1, 1}),
+                        2e-6, 1e-6, "dlogits");
+    }
 }
 
 // The gradient of f32 logits in bf16 is the f32 one, rounded once.

@@ -100,6 +100,17 @@ TEST_P(Elementwise, ScaleAddFill) {
                 want.push_back(rounded(static_cast<float>(value) * 0.37f, dtype));
             EXPECT_EQ(run.values(scaled), want);
 
+            // In place, of one dtype.
+            OpRun own(GetParam());
+            const int y = own.in_place(dtype, c.rows, c.columns, c.pad);
+            own.run([&](Stream& stream,
+                        const std::vector<Tensor>& t) { scale(stream, t[y], 0.22f, t[y]); },
+                    {n, size * n, size * n});
+            want.clear();
+            for (const double value : own.before(y))
+                want.push_back(rounded(static_cast<float>(value) * 0.22f, dtype));
+            EXPECT_EQ(own.values(y), want);
+
             OpRun sums(GetParam());
             const int a = sums.in_place(dtype, c.rows, c.columns, c.pad);
             const int b = sums.input(dtype, c.rows, c.columns, c.pad);

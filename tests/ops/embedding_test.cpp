@@ -66,6 +66,47 @@ TEST_P(Embedding, Backward) {
     }
 }
 
+// The factor is rounded to the dtype first, then the product.
+TEST_P(Embedding, WithAFactor) {
+    constexpr float kFactor = 55.4256f;  // sqrt(3072), 55.5 in bf16
+    for (const EmbeddingCase& c : embedding_cases()) {
+        SCOPED_TRACE(std::to_string(c.tokens) + " tokens");
+        const double factor = c.dtype == DType::bf16 ? 55.5 : static_cast<double>(kFactor);
+        OpRun run(GetParam());
+        const std::vector<std::int32_t> id = random_ids(run.random(), c);
+        const int ids = run.integers(id);
+        const int table = run.input(c.dtype, c.vocab, c.hidden, c.pad);
+        const int out = run.output(c.dtype, c.tokens, c.hidden, c.pad + 8);
+        const int gradient = run.in_place(DType::f32, c.vocab, c.hidden, c.pad + 8);
+        const std::vector<double> rows = run.values(table);
+        const double elements = static_cast<double>(c.tokens * c.hidden);
+        Cost cost = c.forward;
+        cost.flops += elements + c.backward.flops + elements;
+        cost.bytes_read += c.backward.bytes_read;
+        cost.bytes_written += c.backward.bytes_written;
+        run.run(
+            [&](Stream& stream, const std::vector<Tensor>& t) {
+                embedding_forward(stream, t[ids], t[table], t[out], kFactor);
+                embedding_backward(stream, t[ids], t[out], t[gradient], kFactor);
+            },
+            cost);
+        std::vector<double> want, sums = run.before(gradient);
+        for (const std::int32_t i : id) {
+            for (std::int64_t j = 0; j < c.hidden; ++j) {
+                const double product = rows[i * c.hidden + j] * factor;
+                want.push_back(c.dtype == DType::bf16 ? static_cast<double>(static_cast<float>(
+                                                            bfloat16(static_cast<float>(product))))
+                                                      : static_cast<float>(product));
+                sums[i * c.hidden + j] += want.back() * factor;
+            }
+        }
+        EXPECT_EQ(run.values(out), want);
+        // An id adds the same row each time: every addition rounds a sum no larger than the last.
+        expect_close(run.values(gradient), sums, (static_cast<double>(c.tokens) + 2) * 0x1p-24,
+                     static_cast<double>(c.tokens) * 4 * 0x1p-24, "table");
+    }
+}
+
 TEST_P(Embedding, RefusesAnIdOutsideTheVocabulary) {
     for (const std::int32_t id : {-1, 4}) {
         OpRun run(GetParam());

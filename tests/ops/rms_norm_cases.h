@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "garam/runtime/stream.h"
+#include "garam/ops/rms_norm.h"
 
 namespace garam::testing {
 
@@ -13,6 +13,13 @@ struct RmsNormCase {
     std::int64_t tokens, hidden, pad;
     bool accumulate, learns;  // of the backward
     Cost forward, backward;
+    std::int64_t heads = 1;  // in a row, of `hidden` each
+    float weight_offset = 0;
+    bool rounds_once = false;
+    bool in_place = false;  // y over x, dx over dy
+
+    RmsNormOptions options() const { return {weight_offset, rounds_once, heads > 1 ? hidden : 0}; }
+    std::int64_t rows() const { return tokens * heads; }
 };
 
 inline const std::vector<RmsNormCase>& rms_norm_cases() {
@@ -32,14 +39,64 @@ inline const std::vector<RmsNormCase>& rms_norm_cases() {
         {DType::bf16, 3, 9000, 8, true, true, {108000, 72000, 54012}, {270000, 216012, 90000}},
         {DType::f32, 6, 4100, 4, false, true, {98400, 114800, 98424}, {221400, 229624, 114800}},
         {DType::f32, 0, 8, 0, false, true, {0, 32, 0}, {0, 64, 32}},
+        // An offset, and heads.
+        {DType::bf16,
+         9,
+         1504,
+         8,
+         true,
+         true,
+         {54144, 30080, 27108},
+         {135360, 90276, 33088},
+         1,
+         1,
+         true},
+        {DType::f32,
+         7,
+         65,
+         3,
+         false,
+         false,
+         {1820, 2080, 1848},
+         {2730, 3928, 1820},
+         1,
+         1,
+         true,
+         true},
+        {DType::f32, 5, 16, 7, false, true, {960, 1024, 1020}, {2160, 2108, 1024}, 3},
+        {DType::bf16,
+         33,
+         128,
+         128,
+         false,
+         true,
+         {67584, 34048, 34320},
+         {152064, 68880, 34304},
+         4,
+         0,
+         false,
+         true},
+        {DType::bf16, 7, 65, 3, true, true, {3640, 1950, 1876}, {9100, 5906, 2080}, 2, 1, true},
+        {DType::f32,
+         70,
+         64,
+         0,
+         false,
+         false,
+         {143360, 143616, 145600},
+         {215040, 289216, 143360},
+         8,
+         0,
+         false,
+         true},
     };
     return kCases;
 }
 
 // x [tokens, hidden] then weight [hidden], end to end; gives y.
 inline std::vector<double> rms_norm_reference(const std::vector<double>& x_and_weight,
-                                              std::int64_t tokens, std::int64_t hidden,
-                                              double eps) {
+                                              std::int64_t tokens, std::int64_t hidden, double eps,
+                                              double weight_offset = 0) {
     std::vector<double> y;
     const double* const weight = x_and_weight.data() + tokens * hidden;
     for (std::int64_t t = 0; t < tokens; ++t) {
@@ -49,7 +106,7 @@ inline std::vector<double> rms_norm_reference(const std::vector<double>& x_and_w
             squares += x[i] * x[i];
         const double rstd = 1 / std::sqrt(squares / static_cast<double>(hidden) + eps);
         for (std::int64_t i = 0; i < hidden; ++i)
-            y.push_back(x[i] * rstd * weight[i]);
+            y.push_back(x[i] * rstd * (weight_offset + weight[i]));
     }
     return y;
 }

@@ -1,4 +1,4 @@
-// Cases of rms_norm_matmul and silu_mul_matmul.
+// Cases of rms_norm_matmul and gated_activation_matmul.
 #pragma once
 
 #include <vector>
@@ -12,6 +12,7 @@ struct RowMatmulCase {
     std::int64_t rows, made, tail, n, pad;
     bool addend, bias;
     Cost norm, silu;
+    float alpha = 1;
 };
 
 inline const std::vector<RowMatmulCase>& row_matmul_cases() {

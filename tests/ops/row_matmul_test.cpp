@@ -2,10 +2,10 @@
 
 #include <cmath>
 
+#include "ops/gated_activation_cases.h"
 #include "ops/op_run.h"
 #include "ops/rms_norm_cases.h"
 #include "ops/row_matmul_cases.h"
-#include "ops/silu_mul_cases.h"
 
 namespace garam::testing {
 namespace {
@@ -39,6 +39,7 @@ struct Product {
 
     RowMatmulOptions options(const std::vector<Tensor>& t) const {
         RowMatmulOptions options;
+        options.alpha = c.alpha;
         if (c.tail > 0) options.tail = t[static_cast<std::size_t>(tail)];
         if (c.addend) options.addend = t[static_cast<std::size_t>(addend)];
         if (c.bias) options.bias = t[static_cast<std::size_t>(bias)];
@@ -58,7 +59,7 @@ struct Product {
                 for (std::int64_t p = 0; p < k; ++p) {
                     const double y =
                         p < c.made ? made[i * c.made + p] : last[i * c.tail + p - c.made];
-                    const double term = y * weights[j * k + p];
+                    const double term = static_cast<double>(c.alpha) * y * weights[j * k + p];
                     sum += term;
                     size += std::abs(term);
                     if (p < c.made) off += error * std::abs(term);
@@ -105,12 +106,59 @@ TEST_P(RowMatmul, OfActivation) {
         const Product product(run, c);
         run.run(
             [&](Stream& stream, const std::vector<Tensor>& t) {
-                silu_mul_matmul(stream, t[gate], t[up], t[product.b], t[product.out],
-                                product.options(t));
+                gated_activation_matmul(stream, Activation::silu, t[gate], t[up], t[product.b],
+                                        t[product.out], product.options(t));
             },
             c.silu);
-        product.expect(run, silu_mul_reference(joined(run.values(gate), run.values(up))),
-                       unit_of(c.in) + 8 * 0x1p-24);
+        product.expect(
+            run,
+            gated_activation_reference(Activation::silu, joined(run.values(gate), run.values(up))),
+            unit_of(c.in) + 8 * 0x1p-24);
+    }
+}
+
+TEST_P(RowMatmul, OfNormWithOffset) {
+    for (RowMatmulCase c : row_matmul_cases()) {
+        SCOPED_TRACE(name_of_case(c));
+        c.alpha = 0.22f;
+        OpRun run(GetParam());
+        const int x = run.input(c.in, c.rows, c.made, c.pad);
+        const int weight = run.input(c.in, 1, c.made);
+        const Product product(run, c);
+        run.run(
+            [&](Stream& stream, const std::vector<Tensor>& t) {
+                rms_norm_matmul(stream, t[x], t[weight], kEps, t[product.b], t[product.out],
+                                product.options(t), {.weight_offset = 1, .rounds_once = true});
+            },
+            c.norm);
+        // Where 1 and the weight cancel, one is off by a unit of 1.
+        product.expect(
+            run,
+            rms_norm_reference(joined(run.values(x), run.values(weight)), c.rows, c.made, kEps, 1),
+            1.01 * unit_of(c.in) + 600 * 0x1p-24);
+    }
+}
+
+TEST_P(RowMatmul, OfGelu) {
+    for (RowMatmulCase c : row_matmul_cases()) {
+        SCOPED_TRACE(name_of_case(c));
+        c.alpha = 0.22f;
+        OpRun run(GetParam());
+        const int gate = run.input(c.in, c.rows, c.made, c.pad);
+        const int up = run.input(c.in, c.rows, c.made, c.pad + 8);
+        const Product product(run, c);
+        Cost cost = c.silu;
+        cost.flops += 4 * static_cast<double>(c.rows * c.made);
+        run.run(
+            [&](Stream& stream, const std::vector<Tensor>& t) {
+                gated_activation_matmul(stream, Activation::gelu_tanh, t[gate], t[up], t[product.b],
+                                        t[product.out], product.options(t));
+            },
+            cost);
+        product.expect(run,
+                       gated_activation_reference(Activation::gelu_tanh,
+                                                  joined(run.values(gate), run.values(up))),
+                       unit_of(c.in) + 100 * 0x1p-24);
     }
 }
 
@@ -123,7 +171,7 @@ TEST_P(RowMatmul, ReadsNoPads) {
     const int out = run.output(DType::f32, 1, 3);
     run.run(
         [&](Stream& stream, const std::vector<Tensor>& t) {
-            silu_mul_matmul(stream, t[gate], t[up], t[b], t[out]);
+            gated_activation_matmul(stream, Activation::silu, t[gate], t[up], t[b], t[out]);
         },
         {1320 + 1584, 1056 + 1584, 12});
     for (const double value : run.values(out))

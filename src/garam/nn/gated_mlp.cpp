@@ -1,7 +1,6 @@
 #include "garam/nn/gated_mlp.h"
 
-#include "garam/ops/rms_norm.h"
-#include "garam/ops/silu_mul.h"
+#include "garam/ops/gated_activation.h"
 
 namespace garam {
 
@@ -12,22 +11,27 @@ void gated_mlp_forward(Stream& stream, const GatedMlp& layer, const PassContext&
     const DType dtype = x.dtype();
     const Projection& gate_up_proj = layer.gate_up_proj;
     const std::int64_t wide = layer.down_proj.in_features();
-    if (projects_one_row(gate_up_proj, pass, x)) {
+    if (layer.norm && projects_one_row(gate_up_proj, pass, x)) {
         const Tensor gate_up = make_activation(stream, pass, dtype, {tokens, 2 * wide});
-        project_norm(stream, gate_up_proj, x, layer.norm.weight, layer.norm.eps, gate_up);
-        project_activation(stream, layer.down_proj, gate_up.slice_columns(0, wide),
-                           gate_up.slice_columns(wide, 2 * wide), out, x);
+        project_norm(stream, gate_up_proj, x, layer.norm, gate_up);
+        end_branch_of_row(stream, layer.end, pass, x, out, [&](const Tensor& y, const Tensor& addend) {
+            project_activation(stream, layer.down_proj, layer.activation,
+                               gate_up.slice_columns(0, wide),
+                               gate_up.slice_columns(wide, 2 * wide), y, addend);
+        });
         return;
     }
-    normalise(stream, layer.norm, pass, x, gate_up_proj, saved.normed, saved.rstd);
+    begin_branch(stream, layer.norm, pass, x, gate_up_proj, saved.normed, saved.rstd);
 
     saved.gate_up = projection_output(stream, pass, dtype, tokens, gate_up_proj);
     projection_forward(stream, gate_up_proj, pass, saved.normed, features(saved.gate_up, 2 * wide),
                        {}, saved.gate_up_proj);
     saved.product = projection_input(stream, pass, dtype, tokens, layer.down_proj);
-    silu_mul_forward(stream, saved.gate_up.slice_columns(0, wide),
-                     saved.gate_up.slice_columns(wide, 2 * wide), features(saved.product, wide));
-    projection_forward(stream, layer.down_proj, pass, saved.product, out, x, saved.down_proj);
+    gated_activation_forward(stream, layer.activation, saved.gate_up.slice_columns(0, wide),
+                             saved.gate_up.slice_columns(wide, 2 * wide),
+                             features(saved.product, wide));
+    end_branch(stream, layer.end, layer.down_proj, pass, saved.product, x, out, saved.down_proj,
+               saved.end);
 }
 
 void gated_mlp_backward(Stream& stream, const GatedMlp& layer, const PassContext& pass,
@@ -44,7 +48,7 @@ void gated_mlp_backward(Stream& stream, const GatedMlp& layer, const PassContext
     PassContext again = pass;  // what it makes is scratch
     again.keep = false;
     if (pass.recompute >= Recompute::norms_and_activation)
-        normed = normalise_again(stream, layer.norm, pass, x, gate_up_proj, normed);
+        normed = begin_branch_again(stream, layer.norm, pass, x, gate_up_proj, normed);
     if (pass.recompute >= Recompute::gate_up) {
         gate_up = projection_output(stream, again, dtype, tokens, gate_up_proj);
         ProjectionSaved unused;
@@ -57,18 +61,18 @@ void gated_mlp_backward(Stream& stream, const GatedMlp& layer, const PassContext
     const Tensor up = gate_up.slice_columns(wide, 2 * wide);
     if (pass.recompute >= Recompute::norms_and_activation) {
         product = projection_input(stream, again, dtype, tokens, layer.down_proj);
-        silu_mul_forward(stream, gate, up, features(product, wide));
+        gated_activation_forward(stream, layer.activation, gate, up, features(product, wide));
         projection_refill(stream, layer.down_proj, pass, product, saved.down_proj);
     }
 
     const Tensor dproduct = arena.scratch(dtype, {tokens, wide});
     projection_backward(stream, layer.down_proj, pass, product, saved.down_proj,
-                        features(dx, x.columns() + layer.down_proj.tail), dproduct);
-    silu_mul_backward(stream, dproduct, gate, up, gate, up);
+                        end_branch_backward(stream, layer.end, layer.down_proj, saved.end, dx),
+                        dproduct);
+    gated_activation_backward(stream, layer.activation, dproduct, gate, up, gate, up);
     const Tensor dnormed = arena.scratch(dtype, {tokens, x.columns()});
     projection_backward(stream, gate_up_proj, pass, normed, saved.gate_up_proj, gate_up, dnormed);
-    rms_norm_backward(stream, dnormed, x, layer.norm.weight, saved.rstd, features(dx, x.columns()),
-                      true, layer.norm.weight_gradient);
+    begin_branch_backward(stream, layer.norm, dnormed, x, saved.rstd, features(dx, x.columns()));
 }
 
 }  // namespace garam

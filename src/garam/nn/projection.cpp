@@ -132,10 +132,11 @@ void project_activation(Stream& stream, const Projection& projection, const Tens
     RowMatmulOptions options{.addend = addend, .bias = projection.bias};
     if (projection.tail > 0) {
         options.tail = stream.arena().scratch(gate.dtype(), {1, projection.tail});
-        silu_mul_matmul(stream, gate, up, projection.lora.A, options.tail);
+        gated_activation_matmul(stream, Activation::silu, gate, up, projection.lora.A,
+                                options.tail);
     }
-    silu_mul_matmul(stream, gate, up, projection.packed.slice_rows(0, projection.out_features()), y,
-                    options);
+    gated_activation_matmul(stream, Activation::silu, gate, up,
+                            projection.packed.slice_rows(0, projection.out_features()), y, options);
 }
 
 void projection_refill(Stream& stream, const Projection& projection, const PassContext& pass,

@@ -24,6 +24,7 @@ struct Call {
     std::int64_t q_width() const { return shape.num_heads * shape.head_dim; }
     std::int64_t kv_width() const { return shape.num_kv_heads * shape.head_dim; }
     std::int64_t length() const { return segments.cu_k.back(); }
+    std::int64_t half() const { return cos ? cos.columns() : 0; }
     Tensor q() const { return qkv.slice_columns(0, q_width()); }
     Tensor keys() const { return cache.keys_and_values.slice_columns(0, kv_width()); }
     Tensor values() const {
@@ -39,10 +40,12 @@ void check(const Stream& stream, const Call& c) {
                  2 * c.kv_width(), dtype);
     check_matrix(stream, kName, c.out, c.tokens(), c.q_width(), dtype);
     check_vector(stream, kName, c.positions, c.tokens(), DType::i32);
-    check_operand(stream, kName, c.cos);
-    GARAM_CHECK(2 * c.cos.columns() <= c.shape.head_dim,
-                "cached_attention: more turned entries than a head has");
-    check_matrix(stream, kName, c.sin, c.cos.rows(), c.cos.columns(), DType::f32);
+    if (c.cos) {
+        check_operand(stream, kName, c.cos);
+        GARAM_CHECK(2 * c.cos.columns() <= c.shape.head_dim,
+                    "cached_attention: more turned entries than a head has");
+        check_matrix(stream, kName, c.sin, c.cos.rows(), c.cos.columns(), DType::f32);
+    }
     if (c.cache.arrivals)
         check_vector(stream, kName, c.cache.arrivals, c.shape.num_heads, DType::i32);
     GARAM_CHECK(c.segments.cu_k.size() == 2 && c.segments.cu_q.size() == 2,
@@ -60,7 +63,7 @@ Cost cost_of(const Call& c) {
         pairs += std::min(window, static_cast<double>(c.length() - c.tokens() + t + 1));
     const auto tokens = static_cast<double>(c.tokens());
     const auto size = static_cast<double>(size_of(c.qkv.dtype()));
-    const auto half = static_cast<double>(c.cos.columns());
+    const auto half = static_cast<double>(c.half());
     const double row = 2 * static_cast<double>(c.kv_width()) * size;  // of the cache
     Cost cost;
     cost.flops = 6 * tokens * half * static_cast<double>(c.shape.num_heads + c.shape.num_kv_heads) +
@@ -80,9 +83,10 @@ bool in_vectors(const Tensor& x) {
 bool is_one_kernel(const Stream& stream, const Call& c) {
     return stream.is_for_cuda() && c.tokens() == 1 && c.qkv.dtype() == DType::bf16 &&
            c.cache.arrivals && c.shape.scale > 0 &&
-           cuda::attention_step_takes(c.shape.head_dim, c.cos.columns()) &&
+           cuda::attention_step_takes(c.shape.head_dim, c.half()) &&
            reinterpret_cast<std::uintptr_t>(c.qkv.raw()) % 16 == 0 &&
-           in_vectors(c.cache.keys_and_values) && in_vectors(c.cos) && in_vectors(c.sin);
+           in_vectors(c.cache.keys_and_values) &&
+           (c.half() == 0 || (in_vectors(c.cos) && in_vectors(c.sin)));
 }
 
 void run_kernel(Stream& stream, const Call& c) {
@@ -116,10 +120,12 @@ void run_kernel(Stream& stream, const Call& c) {
     cuda::AttentionStep step;
     step.key = c.qkv.slice_columns(c.q_width(), c.q_width() + c.kv_width()).raw();
     step.value = c.qkv.slice_columns(c.q_width() + c.kv_width(), c.qkv.columns()).raw();
-    step.cos = cuda_rows(c.cos);
-    step.sin = cuda_rows(c.sin);
-    step.table_rows = c.cos.rows();
-    step.half = c.cos.columns();
+    if (c.half() > 0) {
+        step.cos = cuda_rows(c.cos);
+        step.sin = cuda_rows(c.sin);
+        step.table_rows = c.cos.rows();
+        step.half = c.half();
+    }
     step.arrivals = c.cache.arrivals.data<std::int32_t>();
     cuda::attention_step_kernels().run(stream.queue(), work, splits, step);
 }
@@ -136,8 +142,10 @@ void cached_attention(Stream& stream, const AttentionShape& shape,
     if (is_one_kernel(stream, call)) return run_kernel(stream, call);
 
     const std::int64_t q_width = call.q_width();
-    rotary(stream, qkv.slice_columns(0, q_width + call.kv_width()), shape.head_dim, cos, sin,
-           positions, false);
+    if (call.half() > 0) {
+        rotary(stream, qkv.slice_columns(0, q_width + call.kv_width()), shape.head_dim, cos, sin,
+               positions, false);
+    }
     store_rows(stream, qkv.slice_columns(q_width, qkv.columns()), positions, cache.keys_and_values);
     const ScratchScope scope(stream.arena());
     const Tensor lse = stream.arena().scratch(DType::f32, {call.tokens(), shape.num_heads});

@@ -7,7 +7,7 @@
 // qkv [tokens, (num_heads + 2 num_kv_heads) * head_dim]: q, k and v beside each other; overwritten. cache
 // [capacity, 2 num_kv_heads * head_dim]: keys and values beside each other. cos, sin, positions as in
 // ops/rotary.h; the positions end with cu_k.back() - 1, one each. out [tokens, num_heads * head_dim]. One
-// dtype, f32 or bf16, but for the tables.
+// dtype, f32 or bf16, but for the tables. Empty tables: q and k are not turned.
 //
 // One token of bf16 is one kernel on a card, which does not write qkv. It needs `arrivals`, i32 [num_heads],
 // zero before and after (empty: three ops), and may read what the cache, the tables and the segments hold

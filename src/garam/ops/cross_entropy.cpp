@@ -13,7 +13,7 @@ namespace garam {
 constexpr std::int64_t kMostRows = 0x7fffffff;  // blocks of a launch
 
 void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
-                   const Tensor& losses, const Tensor& gradient) {
+                   const Tensor& losses, const Tensor& gradient, const LogitScale& scale) {
     constexpr const char* kName = "cross_entropy";
     const std::int64_t rows = logits.rows();
     const std::int64_t vocab = logits.columns();
@@ -28,8 +28,12 @@ void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
                     "cross_entropy: a bf16 gradient of logits that are neither f32 nor bf16");
     }
 
+    GARAM_CHECK(scale.factor > 0 && scale.softcap >= 0, "cross_entropy: a negative scale");
+
     Cost cost;
-    cost.flops = (gradient ? 6.0 : 4.0) * static_cast<double>(logits.elements());
+    const double scaling = scale.softcap > 0 ? 4.0 : scale.changes() ? 1.0 : 0.0;
+    cost.flops =
+        (gradient ? 6.0 + 2 * scaling : 4.0 + scaling) * static_cast<double>(logits.elements());
     cost.bytes_read = bytes_of({&logits, &targets});
     cost.bytes_written = bytes_of({&losses}) + (gradient ? bytes_of({&gradient}) : 0.0);
     OpScope op(stream, kName, cost);
@@ -42,6 +46,7 @@ void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
         work.targets = targets.data<std::int32_t>();
         work.losses = losses.data<float>();
         if (gradient) work.gradient = cuda_rows(gradient);
+        work.scale = {scale.factor, scale.softcap};
         work.rows = rows;
         work.vocab = vocab;
         work.logits_dtype = logits.dtype();
@@ -66,7 +71,8 @@ void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
             GARAM_CHECK(target[row] >= 0 && target[row] < vocab,
                         "cross_entropy: target " + std::to_string(target[row]) +
                             " outside the vocabulary of " + std::to_string(vocab));
-            loss[row] = kernel(element_at(logits, row, 0), to, vocab, target[row]);
+            loss[row] = kernel(element_at(logits, row, 0), {scale.factor, scale.softcap}, to, vocab,
+                               target[row]);
         }
     });
 }

@@ -150,9 +150,12 @@ void cast(Stream& stream, const Tensor& x, const Tensor& out) {
 
 void scale(Stream& stream, const Tensor& x, float factor, const Tensor& out) {
     constexpr const char* kName = "scale";
-    check_matrix(stream, kName, x, x.rows(), x.columns(), DType::f32);
+    check_operand(stream, kName, x);
+    check_compute_dtype(kName, x);
     check_compute_dtype(kName, out);
     check_same_shape(stream, kName, out, x);
+    const bool narrows = x.dtype() != out.dtype();
+    GARAM_CHECK(!narrows || x.dtype() == DType::f32, "scale: from bf16 to f32");
     Cost cost;
     cost.flops = static_cast<double>(x.elements());
     cost.bytes_read = bytes_of({&x});
@@ -161,15 +164,19 @@ void scale(Stream& stream, const Tensor& x, float factor, const Tensor& out) {
     if (op.dry()) return;
     if (runs_on_cuda(stream)) {
         const CardExtent extent = card_extent(x, x.is_dense() && out.is_dense());
-        cuda::elementwise_kernels().scale(stream.queue(), cuda_rows(x), factor, cuda_rows(out),
-                                          out.dtype(), extent.rows, extent.columns);
+        cuda::elementwise_kernels().scale(stream.queue(), cuda_rows(x), x.dtype(), factor,
+                                          cuda_rows(out), out.dtype(), extent.rows, extent.columns);
         return;
     }
-    const auto kernel = element_kernels(stream, out.dtype()).scale;
+    const cpu::ElementKernels& kernels = element_kernels(stream, out.dtype());
     for_runs(x.is_dense() && out.is_dense(), x.rows(), x.columns(),
              [&](std::int64_t row, std::int64_t column, std::int64_t count) {
-                 kernel(element_at<float>(x, row, column), factor, element_at(out, row, column),
-                        count);
+                 const void* const from = element_at(x, row, column);
+                 void* const to = element_at(out, row, column);
+                 if (narrows)
+                     kernels.scale(static_cast<const float*>(from), factor, to, count);
+                 else
+                     kernels.multiply(from, factor, to, count);
              });
 }
 

@@ -14,8 +14,8 @@ namespace garam {
 // dtypes.
 void cast(Stream& stream, const Tensor& x, const Tensor& out);
 
-// out = x * factor, then rounded to out's dtype; x f32, out f32 or bf16. x and an out of f32
-// may be the same memory.
+// out = x * factor, then rounded to out's dtype; from f32 to f32 or bf16, or from bf16 to bf16. x and
+// out may be the same memory where the dtypes agree.
 void scale(Stream& stream, const Tensor& x, float factor, const Tensor& out);
 
 // out = a + b, one dtype (f32 or bf16); out may be a or b.

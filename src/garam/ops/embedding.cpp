@@ -9,8 +9,16 @@
 #include "garam/ops/cuda_kernels.h"
 
 namespace garam {
+namespace {
 
-void embedding_forward(Stream& stream, const Tensor& ids, const Tensor& table, const Tensor& out) {
+float rounded_to(DType dtype, float x) {
+    return dtype == DType::bf16 ? static_cast<float>(bfloat16(x)) : x;
+}
+
+}  // namespace
+
+void embedding_forward(Stream& stream, const Tensor& ids, const Tensor& table, const Tensor& out,
+                       float factor) {
     constexpr const char* kName = "embedding_forward";
     const std::int64_t tokens = ids.elements();
     const std::int64_t vocab = table.rows();
@@ -20,7 +28,10 @@ void embedding_forward(Stream& stream, const Tensor& ids, const Tensor& table, c
     check_vector(stream, kName, ids, tokens, DType::i32);
     check_matrix(stream, kName, out, tokens, hidden, table.dtype());
 
+    factor = rounded_to(table.dtype(), factor);
+
     Cost cost;
+    if (factor != 1) cost.flops = static_cast<double>(out.elements());
     cost.bytes_read = bytes_of({&ids, &out});
     cost.bytes_written = bytes_of({&out});
     OpScope op(stream, kName, cost);
@@ -28,22 +39,26 @@ void embedding_forward(Stream& stream, const Tensor& ids, const Tensor& table, c
     const std::int32_t* const id = ids.data<std::int32_t>();
     if (runs_on_cuda(stream)) {
         cuda::embedding_kernels().forward(stream.queue(), id, cuda_rows(table), cuda_rows(out),
-                                          table.dtype(), tokens, vocab, hidden);
+                                          factor, table.dtype(), tokens, vocab, hidden);
         return;
     }
+    const auto multiply = element_kernels(stream, table.dtype()).multiply;
     const std::size_t row_bytes = static_cast<std::size_t>(hidden) * size_of(table.dtype());
     parallel_for(tokens, rows_per_piece(hidden), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t t = begin; t < end; ++t) {
             GARAM_CHECK(id[t] >= 0 && id[t] < vocab, "token id " + std::to_string(id[t]) +
                                                          " outside the vocabulary of " +
                                                          std::to_string(vocab));
-            std::memcpy(element_at(out, t, 0), element_at(table, id[t], 0), row_bytes);
+            if (factor == 1)
+                std::memcpy(element_at(out, t, 0), element_at(table, id[t], 0), row_bytes);
+            else
+                multiply(element_at(table, id[t], 0), factor, element_at(out, t, 0), hidden);
         }
     });
 }
 
 void embedding_backward(Stream& stream, const Tensor& ids, const Tensor& out_gradient,
-                        const Tensor& table_gradient) {
+                        const Tensor& table_gradient, float factor) {
     constexpr const char* kName = "embedding_backward";
     const std::int64_t tokens = ids.elements();
     const std::int64_t vocab = table_gradient.rows();
@@ -53,9 +68,12 @@ void embedding_backward(Stream& stream, const Tensor& ids, const Tensor& out_gra
     check_matrix(stream, kName, out_gradient, tokens, hidden, out_gradient.dtype());
     check_matrix(stream, kName, table_gradient, vocab, hidden, DType::f32);
 
+    factor = rounded_to(out_gradient.dtype(), factor);
+
     Cost cost;
-    cost.flops = static_cast<double>(tokens) * static_cast<double>(hidden);
-    const double sums = cost.flops * sizeof(float);
+    const auto elements = static_cast<double>(out_gradient.elements());
+    cost.flops = (factor != 1 ? 2.0 : 1.0) * elements;
+    const double sums = elements * sizeof(float);
     cost.bytes_read = bytes_of({&ids, &out_gradient}) + sums;
     cost.bytes_written = sums;
     OpScope op(stream, kName, cost);
@@ -68,8 +86,8 @@ void embedding_backward(Stream& stream, const Tensor& ids, const Tensor& out_gra
     std::int32_t* const sorted = order.data<std::int32_t>();
     if (runs_on_cuda(stream)) {
         cuda::embedding_kernels().backward(stream.queue(), id, cuda_rows(out_gradient),
-                                           out_gradient.dtype(), cuda_rows(table_gradient), tokens,
-                                           vocab, hidden, sorted);
+                                           out_gradient.dtype(), factor, cuda_rows(table_gradient),
+                                           tokens, vocab, hidden, sorted);
         return;
     }
     for (std::int64_t t = 0; t < tokens; ++t) {
@@ -81,7 +99,7 @@ void embedding_backward(Stream& stream, const Tensor& ids, const Tensor& out_gra
     std::sort(sorted, sorted + tokens, [id](std::int32_t a, std::int32_t b) {
         return id[a] != id[b] ? id[a] < id[b] : a < b;
     });
-    const auto add_row = element_kernels(stream, out_gradient.dtype()).add_to_f32;
+    const auto add_row = element_kernels(stream, out_gradient.dtype()).add_product_to_f32;
     parallel_for(tokens, rows_per_piece(hidden), [&](std::int64_t begin, std::int64_t end) {
         // A run of equal ids belongs to the piece in which it begins.
         const auto continues = [&](std::int64_t i) {
@@ -92,7 +110,7 @@ void embedding_backward(Stream& stream, const Tensor& ids, const Tensor& out_gra
             ++i;
         if (i == end) return;
         for (; i < end || continues(i); ++i)
-            add_row(element_at(out_gradient, sorted[i], 0),
+            add_row(element_at(out_gradient, sorted[i], 0), factor,
                     element_at<float>(table_gradient, id[sorted[i]], 0), hidden);
     });
 }

@@ -4,9 +4,8 @@
 #include "garam/ops/checks.h"
 #include "garam/ops/cuda_kernels.h"
 #include "garam/ops/elementwise.h"
+#include "garam/ops/gated_activation.h"
 #include "garam/ops/matmul.h"
-#include "garam/ops/rms_norm.h"
-#include "garam/ops/silu_mul.h"
 
 namespace garam {
 namespace {
@@ -17,6 +16,7 @@ struct Product {
     Tensor x, weight_or_up, b, c;
     float eps = 0;
     RowMatmulOptions options;
+    RmsNormOptions norm = {};
 
     std::int64_t made() const { return x.columns(); }
 };
@@ -74,6 +74,9 @@ void run_kernel(Stream& stream, const Product& p) {
     work.weight_or_up = p.weight_or_up.raw();
     work.tail = p.options.tail.raw();
     work.eps = p.eps;
+    work.weight_offset = p.norm.weight_offset;
+    work.rounds_once = p.norm.rounds_once;
+    work.alpha = p.options.alpha;
     work.b = cuda_rows(p.b);
     work.addend = p.options.addend.raw();
     work.bias = p.options.bias.raw();
@@ -93,6 +96,7 @@ void compose(Stream& stream, const Product& p, const Make& make) {
         cast(stream, p.options.tail, operand.slice_columns(p.made(), operand.columns()));
     matmul(stream, operand, p.b, p.c,
            {.transpose_b = true,
+            .alpha = p.options.alpha,
             .b_is_settled = true,
             .addend = p.options.addend,
             .bias = p.options.bias});
@@ -112,18 +116,26 @@ void run(Stream& stream, const Product& p, double flops, const Make& make) {
 }  // namespace
 
 void rms_norm_matmul(Stream& stream, const Tensor& x, const Tensor& weight, float eps,
-                     const Tensor& b, const Tensor& c, const RowMatmulOptions& options) {
-    const Product p{"rms_norm_matmul", cuda::RowInput::rms_norm, x, weight, b, c, eps, options};
+                     const Tensor& b, const Tensor& c, const RowMatmulOptions& options,
+                     const RmsNormOptions& norm) {
+    const Product p{
+        "rms_norm_matmul", cuda::RowInput::rms_norm, x, weight, b, c, eps, options, norm};
+    GARAM_CHECK(norm.head_dim == 0, "rms_norm_matmul: of whole rows only");
     check_vector(stream, p.name, weight, x.columns(), x.dtype());
-    run(stream, p, 4,
-        [&](const Tensor& made) { rms_norm_forward(stream, x, weight, eps, made, Tensor()); });
+    run(stream, p, 4, [&](const Tensor& made) {
+        rms_norm_forward(stream, x, weight, eps, made, Tensor(), norm);
+    });
 }
 
-void silu_mul_matmul(Stream& stream, const Tensor& gate, const Tensor& up, const Tensor& b,
-                     const Tensor& c, const RowMatmulOptions& options) {
-    const Product p{"silu_mul_matmul", cuda::RowInput::silu_mul, gate, up, b, c, 0, options};
+void gated_activation_matmul(Stream& stream, Activation activation, const Tensor& gate,
+                             const Tensor& up, const Tensor& b, const Tensor& c,
+                             const RowMatmulOptions& options) {
+    const auto input = activation == Activation::gelu_tanh ? cuda::RowInput::gelu_tanh_mul
+                                                           : cuda::RowInput::silu_mul;
+    const Product p{"gated_activation_matmul", input, gate, up, b, c, 0, options};
     check_matrix(stream, p.name, up, gate.rows(), gate.columns(), gate.dtype());
-    run(stream, p, 5, [&](const Tensor& made) { silu_mul_forward(stream, gate, up, made); });
+    run(stream, p, gated_activation_flops(activation),
+        [&](const Tensor& made) { gated_activation_forward(stream, activation, gate, up, made); });
 }
 
 }  // namespace garam

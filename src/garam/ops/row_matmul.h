@@ -1,7 +1,7 @@
 // Products whose left operand is made on the way to them. As two ops in a row,
 //
-//   rms_norm_matmul   c = [rms_norm_forward(x, weight, eps) | tail] bᵀ + addend + bias
-//   silu_mul_matmul   c = [silu_mul_forward(gate, up) | tail] bᵀ + addend + bias
+//   rms_norm_matmul           c = alpha [rms_norm_forward(x, weight, eps) | tail] bᵀ + addend + bias
+//   gated_activation_matmul   c = alpha [gated_activation_forward(gate, up) | tail] bᵀ + addend + bias
 //
 // with the same roundings between. `tail` [rows, k - columns of x] (empty: no columns) are columns that exist
 // already. b [n, k], c [rows, n]; x, weight, gate, up, tail and b of one dtype; bias, addend and c as in
@@ -13,7 +13,8 @@
 // Cost: the sum of the two ops', without the operand between.
 #pragma once
 
-#include "garam/runtime/stream.h"
+#include "garam/core/activation.h"
+#include "garam/ops/rms_norm.h"
 
 namespace garam {
 
@@ -21,12 +22,15 @@ struct RowMatmulOptions {
     Tensor tail = {};
     Tensor addend = {};
     Tensor bias = {};
+    float alpha = 1;
 };
 
 void rms_norm_matmul(Stream& stream, const Tensor& x, const Tensor& weight, float eps,
-                     const Tensor& b, const Tensor& c, const RowMatmulOptions& options = {});
+                     const Tensor& b, const Tensor& c, const RowMatmulOptions& options = {},
+                     const RmsNormOptions& norm = {});
 
-void silu_mul_matmul(Stream& stream, const Tensor& gate, const Tensor& up, const Tensor& b,
-                     const Tensor& c, const RowMatmulOptions& options = {});
+void gated_activation_matmul(Stream& stream, Activation activation, const Tensor& gate,
+                             const Tensor& up, const Tensor& b, const Tensor& c,
+                             const RowMatmulOptions& options = {});
 
 }  // namespace garam

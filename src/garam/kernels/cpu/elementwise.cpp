@@ -51,6 +51,13 @@ void scale(const float* x, float factor, void* out, int64_t n) {
 }
 
 template <class T>
+void multiply(const void* x, float factor, void* out, int64_t n) {
+    const T* const a = static_cast<const T*>(x);
+    T* const y = static_cast<T*>(out);
+    for_lanes(n, [&](int64_t i, auto part) { store(y + i, load(a + i, part) * factor, part); });
+}
+
+template <class T>
 void add(const void* a, const void* b, void* out, int64_t n) {
     const T* const x = static_cast<const T*>(a);
     const T* const y = static_cast<const T*>(b);
@@ -72,6 +79,14 @@ void add_to_f32(const void* x, float* sum, int64_t n) {
     const T* const a = static_cast<const T*>(x);
     for_lanes(n, [&](int64_t i, auto part) {
         store(sum + i, load(sum + i, part) + load(a + i, part), part);
+    });
+}
+
+template <class T>
+void add_product_to_f32(const void* x, float factor, float* sum, int64_t n) {
+    const T* const a = static_cast<const T*>(x);
+    for_lanes(n, [&](int64_t i, auto part) {
+        store(sum + i, load(sum + i, part) + load(a + i, part) * factor, part);
     });
 }
 
@@ -112,9 +127,11 @@ void add_element_kernels(ElementKernels& kernels) {
     kernels.from_bf16 = from_bf16<T>;
     kernels.from_f16 = from_f16<T>;
     kernels.scale = scale<T>;
+    kernels.multiply = multiply<T>;
     kernels.add = add<T>;
     kernels.fill = fill<T>;
     kernels.add_to_f32 = add_to_f32<T>;
+    kernels.add_product_to_f32 = add_product_to_f32<T>;
 }
 
 GARAM_KERNELS_END

@@ -7,11 +7,11 @@ void add_attention(KernelTable& table);
 void add_cross_entropy(KernelTable& table);
 void add_dropout(KernelTable& table);
 void add_elementwise(KernelTable& table);
+void add_gated_activation(KernelTable& table);
 void add_gemm(KernelTable& table);
 void add_optimizer(KernelTable& table);
 void add_rms_norm(KernelTable& table);
 void add_rotary(KernelTable& table);
-void add_silu_mul(KernelTable& table);
 
 static KernelTable made() {
     KernelTable table{};
@@ -19,11 +19,11 @@ static KernelTable made() {
     add_cross_entropy(table);
     add_dropout(table);
     add_elementwise(table);
+    add_gated_activation(table);
     add_gemm(table);
     add_optimizer(table);
     add_rms_norm(table);
     add_rotary(table);
-    add_silu_mul(table);
     return table;
 }
 

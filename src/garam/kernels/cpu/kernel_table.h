@@ -5,12 +5,14 @@
 // pointers, counts and plain structs: shapes, checks, threads and memory are the ops' business, so
 // a kernel never allocates, and any number of threads may be in it at once.
 //
-// Sources of kernels include nothing but this header and simd.h: an inline function or template of
-// another header, compiled here for AVX-512 and merged by the linker with its twin from a plain
+// Sources of kernels include nothing but this header (with an enumeration) and simd.h: an inline
+// function or template of another header, compiled here for AVX-512 and merged by the linker with its twin from a plain
 // source, would end the program on a lesser processor.
 #pragma once
 
 #include <cstdint>
+
+#include "garam/core/activation.h"
 
 namespace garam::cpu {
 
@@ -18,6 +20,19 @@ namespace garam::cpu {
 struct Rows {
     void* data = nullptr;
     std::int64_t pitch = 0;
+};
+
+// What a norm multiplies by: offset + data[i].
+struct NormWeight {
+    const void* data;
+    float offset;
+    bool rounds_once;  // else the normed value is rounded to the element type before the product
+};
+
+// Logits count as logit * factor, and under a soft cap (0: none) as softcap * tanh of that / softcap.
+struct LogitScale {
+    float factor;
+    float softcap;
 };
 
 struct AdamWStep {
@@ -103,19 +118,23 @@ struct ElementKernels {
     void (*from_bf16)(const std::uint16_t* x, void* out, std::int64_t n);
     void (*from_f16)(const std::uint16_t* x, void* out, std::int64_t n);
     void (*scale)(const float* x, float factor, void* out, std::int64_t n);
+    void (*multiply)(const void* x, float factor, void* out, std::int64_t n);  // out = x * factor
     void (*add)(const void* a, const void* b, void* out, std::int64_t n);
     void (*fill)(float value, void* out, std::int64_t n);
     void (*add_to_f32)(const void* x, float* sum, std::int64_t n);  // sum += x
+    void (*add_product_to_f32)(const void* x, float factor, float* sum,
+                               std::int64_t n);  // sum += x * factor
 
-    void (*silu_mul)(const void* gate, const void* up, void* out, std::int64_t n);
-    void (*silu_mul_backward)(const void* dout, const void* gate, const void* up, void* dgate,
-                              void* dup, std::int64_t n);
+    void (*gated_activation)(Activation activation, const void* gate, const void* up, void* out,
+                             std::int64_t n);
+    void (*gated_activation_backward)(Activation activation, const void* dout, const void* gate,
+                                      const void* up, void* dgate, void* dup, std::int64_t n);
 
     // Rows of `hidden`; rstd may be null.
-    void (*rms_norm)(Rows x, const void* weight, float eps, Rows y, float* rstd, std::int64_t rows,
+    void (*rms_norm)(Rows x, NormWeight weight, float eps, Rows y, float* rstd, std::int64_t rows,
                      std::int64_t hidden);
-    // weight_gradient (f32 [hidden], may be null) += this block's part.
-    void (*rms_norm_backward)(Rows dy, Rows x, const void* weight, const float* rstd, Rows dx,
+    // weight_gradient (f32 [hidden], may be null) += this block's part. dx may be dy's memory.
+    void (*rms_norm_backward)(Rows dy, Rows x, NormWeight weight, const float* rstd, Rows dx,
                               bool accumulate, float* weight_gradient, std::int64_t rows,
                               std::int64_t hidden);
 
@@ -125,11 +144,13 @@ struct ElementKernels {
 
     void (*dropout)(const DropoutRow& row, const void* x, void* y, std::int64_t n, bool accumulate);
 
-    // One row of logits; returns the loss. `gradient` (null: none) takes softmax - one hot, in the logits' type or, for f32
-    // logits, as bf16 by the second function; it may be the logits themselves, which are lost.
-    float (*cross_entropy)(void* logits, void* gradient, std::int64_t vocab, std::int64_t target);
-    float (*cross_entropy_to_bf16)(void* logits, void* gradient, std::int64_t vocab,
-                                   std::int64_t target);  // f32 only
+    void (*scale_logits)(void* logits, LogitScale scale, std::int64_t n);
+    // One row of logits; returns the loss. `gradient` (null: none) takes softmax - one hot, through the scale, in the
+    // logits' type or, for f32 logits, as bf16 by the second function; it may be the logits themselves, which are lost.
+    float (*cross_entropy)(void* logits, LogitScale scale, void* gradient, std::int64_t vocab,
+                           std::int64_t target);
+    float (*cross_entropy_to_bf16)(void* logits, LogitScale scale, void* gradient,
+                                   std::int64_t vocab, std::int64_t target);  // f32 only
 
     // `scratch` holds attention_*_scratch floats.
     void (*attention_forward)(const AttentionForward& block, float* scratch);

@@ -18,9 +18,9 @@ double row_sum(int64_t n, const Term& term) {
 }
 
 template <class T>
-void rms_norm(Rows x, const void* weight, float eps, Rows y, float* rstd, int64_t rows,
+void rms_norm(Rows x, NormWeight weight, float eps, Rows y, float* rstd, int64_t rows,
               int64_t hidden) {
-    const T* const w = static_cast<const T*>(weight);
+    const T* const w = static_cast<const T*>(weight.data);
     for (int64_t row = 0; row < rows; ++row) {
         const T* const in = static_cast<const T*>(x.data) + row * x.pitch;
         T* const out = static_cast<T*>(y.data) + row * y.pitch;
@@ -32,23 +32,24 @@ void rms_norm(Rows x, const void* weight, float eps, Rows y, float* rstd, int64_
         const float r = 1.0f / __builtin_sqrtf(mean + eps);
         if (rstd != nullptr) rstd[row] = r;
         for_lanes(hidden, [&](int64_t i, auto part) {
-            const Vec normed = rounded_as(in, load(in + i, part) * r);
-            store(out + i, normed * load(w + i, part), part);
+            const Vec normed = load(in + i, part) * r;
+            const Vec factor = load(w + i, part) + weight.offset;
+            store(out + i, (weight.rounds_once ? normed : rounded_as(in, normed)) * factor, part);
         });
     }
 }
 
 template <class T>
-void rms_norm_backward(Rows dy, Rows x, const void* weight, const float* rstd, Rows dx,
+void rms_norm_backward(Rows dy, Rows x, NormWeight weight, const float* rstd, Rows dx,
                        bool accumulate, float* weight_gradient, int64_t rows, int64_t hidden) {
-    const T* const w = static_cast<const T*>(weight);
+    const T* const w = static_cast<const T*>(weight.data);
     for (int64_t row = 0; row < rows; ++row) {
         const T* const d = static_cast<const T*>(dy.data) + row * dy.pitch;
         const T* const in = static_cast<const T*>(x.data) + row * x.pitch;
         T* const out = static_cast<T*>(dx.data) + row * dx.pitch;
         const float r = rstd[row];
         const double dot = row_sum(hidden, [&](int64_t i, auto part) {
-            return load(d + i, part) * load(w + i, part) * load(in + i, part);
+            return load(d + i, part) * (load(w + i, part) + weight.offset) * load(in + i, part);
         });
         const float c = static_cast<float>(dot / static_cast<double>(hidden)) * r * r;
         for_lanes(hidden, [&](int64_t i, auto part) {
@@ -58,7 +59,7 @@ void rms_norm_backward(Rows dy, Rows x, const void* weight, const float* rstd, R
                 const Vec sum = load(weight_gradient + i, part) + gradient * (value * r);
                 store(weight_gradient + i, sum, part);
             }
-            Vec result = r * (gradient * load(w + i, part) - value * c);
+            Vec result = r * (gradient * (load(w + i, part) + weight.offset) - value * c);
             if (accumulate) result += load(out + i, part);
             store(out + i, result, part);
         });

@@ -2,6 +2,7 @@
 
 #include "garam/kernels/cuda/cross_entropy.h"
 #include "garam/kernels/cuda/device_code.cuh"
+#include "garam/kernels/cuda/map_rows.cuh"
 
 namespace garam::cuda {
 namespace {
@@ -17,6 +18,31 @@ __device__ __forceinline__ float exp_of(float t) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(t * 1.4426950408889634f));
     return e;
 }
+
+// What a logit counts as, and the derivative of that by the logit. Both grow with the logit.
+struct Scaled {
+    static constexpr bool kBounded = false;  // -inf stays -inf
+    float factor;
+    explicit Scaled(LogitScale scale) : factor(scale.factor) {}
+    __device__ __forceinline__ float value(float logit) const { return logit * factor; }
+    __device__ __forceinline__ float slope(float /*value*/) const { return factor; }
+};
+struct Capped {
+    static constexpr bool kBounded = true;
+    float inner, softcap, inverse, factor;
+    explicit Capped(LogitScale scale)
+        : inner(scale.factor / scale.softcap),
+          softcap(scale.softcap),
+          inverse(1.0f / scale.softcap),
+          factor(scale.factor) {}
+    __device__ __forceinline__ float value(float logit) const {
+        return tanhf(logit * inner) * softcap;
+    }
+    __device__ __forceinline__ float slope(float value) const {
+        const float t = value * inverse;
+        return fmaf(-t, t, 1.0f) * factor;
+    }
+};
 
 // Sum of e^(x - base()) over the values seen. The base is the maximum so far; before there is one
 // (all values -inf) it is 0, under which they count nothing.
@@ -44,11 +70,11 @@ __device__ __forceinline__ void store_gradient(G* to, const float (&e)[N]) {
 
 // T: of the logits, G: of the gradient; N elements an access. `most_kept`: steps of kThreads
 // accesses that the shared memory holds.
-template <typename T, typename G, int N>
+template <typename T, typename G, int N, typename Scale>
 __global__ void __launch_bounds__(kThreads, 1)
-    cross_entropy(const T* logits, std::int64_t logits_pitch, const std::int32_t* targets,
-                  float* losses, G* gradient, std::int64_t gradient_pitch, int vocab,
-                  int most_kept) {
+    cross_entropy(const T* logits, std::int64_t logits_pitch, const Scale scale,
+                  const std::int32_t* targets, float* losses, G* gradient,
+                  std::int64_t gradient_pitch, int vocab, int most_kept) {
     constexpr int kStride = kThreads * N;
     constexpr int kChunk = kStride * kUnroll;
     __shared__ float maxima[kThreads / kWarp];
@@ -77,7 +103,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     const bool known = target >= 0 && target < vocab;
     // Before the barriers below, behind which the gradient may overwrite it.
-    const float hot = known && thread == 0 ? to_float(x[target]) : NAN;
+    const float hot = known && thread == 0 ? scale.value(to_float(x[target])) : NAN;
 
     RunningSum running;
     for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -110,20 +136,21 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
             for (int i = 0; i < N; ++i)
                 highest = fmaxf(highest, to_float(part[u].at[i]));
-        running.raise(highest);
+        running.raise(scale.value(highest));
         const float base = running.base();
         float sum[kUnroll];
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u) {
             sum[u] = 0;
+            if (Scale::kBounded && begin + u * kStride >= whole) continue;
 #pragma unroll
             for (int i = 0; i < N; ++i)
-                sum[u] += exp_of(to_float(part[u].at[i]) - base);
+                sum[u] += exp_of(scale.value(to_float(part[u].at[i])) - base);
         }
         running.sum += (sum[0] + sum[1]) + (sum[2] + sum[3]);
     }
     if (whole + thread < vocab) {
-        const float value = to_float(x[whole + thread]);
+        const float value = scale.value(to_float(x[whole + thread]));
         running.raise(value);
         running.sum += exp_of(value - running.base());
     }
@@ -143,9 +170,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (d == nullptr) return;
 
     const float inverse = known ? 1.0f / total : NAN;
-    const auto gradient_of = [&](float value, int column) {
+    const auto gradient_of = [&](float logit, int column) {
+        const float value = scale.value(logit);
         const float probability = __fmul_rn(exp_of(value - maximum), inverse);
-        return column == target ? probability - 1.0f : probability;
+        return (column == target ? probability - 1.0f : probability) * scale.slope(value);
     };
     if (whole + thread < vocab)
         d[whole + thread] = from_float<G>(gradient_of(to_float(x[whole + thread]), whole + thread));
@@ -173,7 +201,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
 }
 
-template <typename T, typename G, int N>
+template <typename T, typename G, int N, typename Scale>
 void launch(StreamHandle stream, const CrossEntropy& work) {
     static_assert(kThreads / kWarp == kWarp);
     constexpr std::int64_t kStepBytes = kThreads * N * static_cast<std::int64_t>(sizeof(T));
@@ -181,30 +209,32 @@ void launch(StreamHandle stream, const CrossEntropy& work) {
     const std::int64_t held = std::max<std::int64_t>(work.shared_bytes - kOtherShared, 0);
     const std::int64_t most_kept =
         work.gradient.data == nullptr ? 0 : std::min(held / kStepBytes, steps);
-    const auto kernel = cross_entropy<T, G, N>;
+    const auto kernel = cross_entropy<T, G, N, Scale>;
     const auto bytes = static_cast<int>(most_kept * kStepBytes);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     kernel<<<static_cast<unsigned>(work.rows), kThreads, static_cast<unsigned>(bytes), stream>>>(
-        static_cast<const T*>(work.logits.data), work.logits.pitch, work.targets, work.losses,
-        static_cast<G*>(work.gradient.data), work.gradient.pitch, static_cast<int>(work.vocab),
-        static_cast<int>(most_kept));
+        static_cast<const T*>(work.logits.data), work.logits.pitch, Scale(work.scale), work.targets,
+        work.losses, static_cast<G*>(work.gradient.data), work.gradient.pitch,
+        static_cast<int>(work.vocab), static_cast<int>(most_kept));
     check_launch("cross_entropy");
 }
 
-template <typename T, int N>
-bool is_aligned(const Rows& x) {
-    constexpr std::int64_t kBytes = N * static_cast<std::int64_t>(sizeof(T));
-    return reinterpret_cast<std::uintptr_t>(x.data) % kBytes == 0 && x.pitch % N == 0;
+template <typename T, typename G, int N>
+void choose_scale(StreamHandle stream, const CrossEntropy& work) {
+    if (work.scale.softcap > 0)
+        launch<T, G, N, Capped>(stream, work);
+    else
+        launch<T, G, N, Scaled>(stream, work);
 }
 
 template <typename T, typename G>
 void choose_width(StreamHandle stream, const CrossEntropy& work) {
     constexpr int N = kVector<T>;
-    if (is_aligned<T, N>(work.logits) &&
-        (work.gradient.data == nullptr || is_aligned<G, N>(work.gradient)))
-        launch<T, G, N>(stream, work);
+    if (rows_allow<T, N>(work.logits) &&
+        (work.gradient.data == nullptr || rows_allow<G, N>(work.gradient)))
+        choose_scale<T, G, N>(stream, work);
     else
-        launch<T, G, 1>(stream, work);
+        choose_scale<T, G, 1>(stream, work);
 }
 
 void run(StreamHandle stream, const CrossEntropy& work) {
@@ -217,10 +247,71 @@ void run(StreamHandle stream, const CrossEntropy& work) {
         choose_width<float, float>(stream, work);
 }
 
+template <typename T, int N, typename Scale>
+struct ScaleLogits {
+    static constexpr int kWidth = N;
+    static constexpr int kUnroll = 2;
+    template <int M>
+    using Value = Vector<T, M>;
+    T* logits;
+    std::int64_t pitch;
+    Scale scale;
+
+    struct Line {
+        T* logits;
+        Scale scale;
+        template <int M>
+        __device__ __forceinline__ Value<M> load(int i) const {
+            return load_vector<M>(logits + i);
+        }
+        template <int M>
+        __device__ __forceinline__ void store(int i, const Value<M>& value) const {
+            Value<M> scaled;
+#pragma unroll
+            for (int k = 0; k < M; ++k)
+                scaled.at[k] = from_float<T>(scale.value(to_float(value.at[k])));
+            store_vector(logits + i, scaled);
+        }
+    };
+    __device__ __forceinline__ Line line(std::int64_t row) const {
+        return {logits + row * pitch, scale};
+    }
+};
+
+template <typename T, typename Scale>
+void scale_by(StreamHandle stream, Rows logits, Scale scale, std::int64_t rows,
+              std::int64_t vocab) {
+    constexpr int N = kVector<T>;
+    T* const data = static_cast<T*>(logits.data);
+    if (rows_allow<T, N>(logits))
+        launch_map_rows("scale_logits", stream, ScaleLogits<T, N, Scale>{data, logits.pitch, scale},
+                        rows, vocab);
+    else
+        launch_map_rows("scale_logits", stream, ScaleLogits<T, 1, Scale>{data, logits.pitch, scale},
+                        rows, vocab);
+}
+
+template <typename T>
+void scale_of(StreamHandle stream, Rows logits, LogitScale scale, std::int64_t rows,
+              std::int64_t vocab) {
+    if (scale.softcap > 0)
+        scale_by<T>(stream, logits, Capped(scale), rows, vocab);
+    else
+        scale_by<T>(stream, logits, Scaled(scale), rows, vocab);
+}
+
+void scale_logits(StreamHandle stream, Rows logits, LogitScale scale, DType dtype,
+                  std::int64_t rows, std::int64_t vocab) {
+    if (dtype == DType::bf16)
+        scale_of<__nv_bfloat16>(stream, logits, scale, rows, vocab);
+    else
+        scale_of<float>(stream, logits, scale, rows, vocab);
+}
+
 }  // namespace
 
 const CrossEntropyKernels& cross_entropy_kernels() {
-    static const CrossEntropyKernels kKernels{run};
+    static const CrossEntropyKernels kKernels{run, scale_logits};
     return kKernels;
 }
 

@@ -10,8 +10,15 @@
 
 namespace garam::cuda {
 
+// Logits count as logit * factor, and under a soft cap (0: none) as softcap * tanh of that / softcap.
+struct LogitScale {
+    float factor = 1;
+    float softcap = 0;
+};
+
 struct CrossEntropy {
     Rows logits;  // f32 or bf16
+    LogitScale scale;
     const std::int32_t* targets = nullptr;
     float* losses = nullptr;
     Rows gradient;  // data null: none
@@ -23,6 +30,9 @@ struct CrossEntropy {
 struct CrossEntropyKernels {
     // A target of -1 gives a loss of 0 and a row of zeros, another one outside the vocabulary NaN.
     void (*run)(StreamHandle stream, const CrossEntropy& work);
+    // In place.
+    void (*scale_logits)(StreamHandle stream, Rows logits, LogitScale scale, DType dtype,
+                         std::int64_t rows, std::int64_t vocab);
 };
 const CrossEntropyKernels& cross_entropy_kernels();
 

@@ -97,9 +97,11 @@ void cast(StreamHandle stream, Rows x, DType from, Rows out, DType to, std::int6
         cast_from<__half>(stream, x, out, to, rows, columns);
 }
 
-void scale(StreamHandle stream, Rows x, float factor, Rows out, DType to, std::int64_t rows,
-           std::int64_t columns) {
-    if (to == DType::f32)
+void scale(StreamHandle stream, Rows x, DType from, float factor, Rows out, DType to,
+           std::int64_t rows, std::int64_t columns) {
+    if (from == DType::bf16)
+        convert<__nv_bfloat16, __nv_bfloat16, true>(stream, x, factor, out, rows, columns);
+    else if (to == DType::f32)
         convert<float, float, true>(stream, x, factor, out, rows, columns);
     else
         convert<float, __nv_bfloat16, true>(stream, x, factor, out, rows, columns);

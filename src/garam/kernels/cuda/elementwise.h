@@ -31,8 +31,9 @@ struct ElementwiseKernels {
                  std::int64_t columns);
     // Rows of bytes: pitches and columns in bytes.
     void (*copy)(StreamHandle stream, Rows x, Rows out, std::int64_t rows, std::int64_t row_bytes);
-    void (*scale)(StreamHandle stream, Rows x, float factor, Rows out, DType to, std::int64_t rows,
-                  std::int64_t columns);
+    // From f32 to f32 or bf16, or from bf16 to bf16.
+    void (*scale)(StreamHandle stream, Rows x, DType from, float factor, Rows out, DType to,
+                  std::int64_t rows, std::int64_t columns);
     void (*add)(StreamHandle stream, Rows a, Rows b, Rows out, DType dtype, std::int64_t rows,
                 std::int64_t columns);
     void (*fill)(StreamHandle stream, float value, Rows out, DType dtype, std::int64_t rows,

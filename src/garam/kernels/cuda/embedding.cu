@@ -4,20 +4,23 @@
 namespace garam::cuda {
 namespace {
 
-template <typename T, int N>
+// kScales: the rows times `factor`.
+template <typename T, int N, bool kScales>
 struct Lookup {
     static constexpr int kWidth = N;
-    static constexpr int kUnroll = 4;
+    static constexpr int kUnroll = kScales ? 2 : 4;  // without spills
     template <int M>
     using Value = Vector<T, M>;
     const std::int32_t* ids;
     const T* table;
     T* out;
     std::int64_t table_pitch, out_pitch, vocab;
+    float factor;
 
     struct Line {
         const T* from;  // null: no such row
         T* to;
+        float factor;
         template <int M>
         __device__ __forceinline__ Value<M> load(int i) const {
             if (from != nullptr) return load_vector<M>(from + i);
@@ -29,35 +32,55 @@ struct Lookup {
         }
         template <int M>
         __device__ __forceinline__ void store(int i, const Value<M>& value) const {
-            store_vector(to + i, value);
+            if constexpr (kScales) {
+                Value<M> product;
+#pragma unroll
+                for (int k = 0; k < M; ++k)
+                    product.at[k] = from_float<T>(to_float(value.at[k]) * factor);
+                store_vector(to + i, product);
+            } else {
+                store_vector(to + i, value);
+            }
         }
     };
     __device__ __forceinline__ Line line(std::int64_t row) const {
         const std::int64_t id = ids[row];
-        return {id >= 0 && id < vocab ? table + id * table_pitch : nullptr, out + row * out_pitch};
+        return {id >= 0 && id < vocab ? table + id * table_pitch : nullptr, out + row * out_pitch,
+                factor};
     }
 };
 
-template <typename T>
-void forward_of(StreamHandle stream, const std::int32_t* ids, Rows table, Rows out,
-                std::int64_t tokens, std::int64_t vocab, std::int64_t hidden) {
+template <typename T, bool kScales>
+void look_up(StreamHandle stream, const std::int32_t* ids, Rows table, Rows out, float factor,
+             std::int64_t tokens, std::int64_t vocab, std::int64_t hidden) {
     constexpr int N = kVector<T>;
     const T* const from = static_cast<const T*>(table.data);
     T* const to = static_cast<T*>(out.data);
     if (rows_allow<T, N>(table) && rows_allow<T, N>(out))
         launch_map_rows("embedding_forward", stream,
-                        Lookup<T, N>{ids, from, to, table.pitch, out.pitch, vocab}, tokens, hidden);
+                        Lookup<T, N, kScales>{ids, from, to, table.pitch, out.pitch, vocab, factor},
+                        tokens, hidden);
     else
         launch_map_rows("embedding_forward", stream,
-                        Lookup<T, 1>{ids, from, to, table.pitch, out.pitch, vocab}, tokens, hidden);
+                        Lookup<T, 1, kScales>{ids, from, to, table.pitch, out.pitch, vocab, factor},
+                        tokens, hidden);
 }
 
-void forward(StreamHandle stream, const std::int32_t* ids, Rows table, Rows out, DType dtype,
-             std::int64_t tokens, std::int64_t vocab, std::int64_t hidden) {
-    if (dtype == DType::bf16)
-        forward_of<__nv_bfloat16>(stream, ids, table, out, tokens, vocab, hidden);
+template <typename T>
+void forward_of(StreamHandle stream, const std::int32_t* ids, Rows table, Rows out, float factor,
+                std::int64_t tokens, std::int64_t vocab, std::int64_t hidden) {
+    if (factor == 1)
+        look_up<T, false>(stream, ids, table, out, factor, tokens, vocab, hidden);
     else
-        forward_of<float>(stream, ids, table, out, tokens, vocab, hidden);
+        look_up<T, true>(stream, ids, table, out, factor, tokens, vocab, hidden);
+}
+
+void forward(StreamHandle stream, const std::int32_t* ids, Rows table, Rows out, float factor,
+             DType dtype, std::int64_t tokens, std::int64_t vocab, std::int64_t hidden) {
+    if (dtype == DType::bf16)
+        forward_of<__nv_bfloat16>(stream, ids, table, out, factor, tokens, vocab, hidden);
+    else
+        forward_of<float>(stream, ids, table, out, factor, tokens, vocab, hidden);
 }
 
 constexpr int kSortTokens = 32;  // of a block, one a lane
@@ -89,11 +112,11 @@ __global__ void __launch_bounds__(kSortTokens* kSortParts)
 constexpr int kThreads = 256;
 constexpr int kRowUnroll = 8;  // rows in flight a thread
 
-// The block of the first token of an id adds the rows of all of that id, in token order.
+// The block of the first token of an id adds factor * the rows of all of that id, in token order.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     add_rows(const std::int32_t* ids, const std::int32_t* order, const T* gradient,
-             std::int64_t pitch, float* table, std::int64_t table_pitch, int tokens,
+             std::int64_t pitch, float factor, float* table, std::int64_t table_pitch, int tokens,
              std::int64_t vocab, std::int64_t hidden) {
     const int begin = static_cast<int>(blockIdx.x);
     const int id = ids[order[begin]];
@@ -122,7 +145,7 @@ __global__ void __launch_bounds__(kThreads)
             if (u < found) {
 #pragma unroll
                 for (int k = 0; k < N; ++k)
-                    sum.at[k] += to_float(x[u].at[k]);
+                    sum.at[k] = fmaf(to_float(x[u].at[k]), factor, sum.at[k]);
             }
         }
         i += kRowUnroll;
@@ -132,41 +155,42 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename T, int N>
-void add_by(StreamHandle stream, const std::int32_t* ids, Rows gradient, Rows table,
+void add_by(StreamHandle stream, const std::int32_t* ids, Rows gradient, float factor, Rows table,
             std::int64_t tokens, std::int64_t vocab, std::int64_t hidden,
             const std::int32_t* order) {
     const dim3 grid(static_cast<unsigned>(tokens),
                     static_cast<unsigned>((hidden + kThreads * N - 1) / (kThreads * N)));
     add_rows<T, N><<<grid, kThreads, 0, stream>>>(
-        ids, order, static_cast<const T*>(gradient.data), gradient.pitch,
+        ids, order, static_cast<const T*>(gradient.data), gradient.pitch, factor,
         static_cast<float*>(table.data), table.pitch, static_cast<int>(tokens), vocab, hidden);
     check_launch("embedding_backward");
 }
 
 template <typename T>
-void add_of(StreamHandle stream, const std::int32_t* ids, Rows gradient, Rows table,
+void add_of(StreamHandle stream, const std::int32_t* ids, Rows gradient, float factor, Rows table,
             std::int64_t tokens, std::int64_t vocab, std::int64_t hidden,
             const std::int32_t* order) {
     constexpr int N = 4;
     if (hidden % N == 0 && rows_allow<T, N>(gradient) && rows_allow<float, N>(table))
-        add_by<T, N>(stream, ids, gradient, table, tokens, vocab, hidden, order);
+        add_by<T, N>(stream, ids, gradient, factor, table, tokens, vocab, hidden, order);
     else
-        add_by<T, 1>(stream, ids, gradient, table, tokens, vocab, hidden, order);
+        add_by<T, 1>(stream, ids, gradient, factor, table, tokens, vocab, hidden, order);
 }
 
 void backward(StreamHandle stream, const std::int32_t* ids, Rows out_gradient, DType dtype,
-              Rows table_gradient, std::int64_t tokens, std::int64_t vocab, std::int64_t hidden,
-              std::int32_t* order) {
+              float factor, Rows table_gradient, std::int64_t tokens, std::int64_t vocab,
+              std::int64_t hidden, std::int32_t* order) {
     if (tokens == 0 || hidden == 0) return;
     const std::int64_t blocks = (tokens + kSortTokens - 1) / kSortTokens;
     sort_tokens<<<static_cast<unsigned>(blocks), dim3(kSortTokens, kSortParts), 0, stream>>>(
         ids, static_cast<int>(tokens), order);
     check_launch("embedding_backward: sort");
     if (dtype == DType::bf16)
-        add_of<__nv_bfloat16>(stream, ids, out_gradient, table_gradient, tokens, vocab, hidden,
-                              order);
+        add_of<__nv_bfloat16>(stream, ids, out_gradient, factor, table_gradient, tokens, vocab,
+                              hidden, order);
     else
-        add_of<float>(stream, ids, out_gradient, table_gradient, tokens, vocab, hidden, order);
+        add_of<float>(stream, ids, out_gradient, factor, table_gradient, tokens, vocab, hidden,
+                      order);
 }
 
 }  // namespace

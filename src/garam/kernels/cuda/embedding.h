@@ -11,11 +11,12 @@
 namespace garam::cuda {
 
 struct EmbeddingKernels {
-    void (*forward)(StreamHandle stream, const std::int32_t* ids, Rows table, Rows out, DType dtype,
-                    std::int64_t tokens, std::int64_t vocab, std::int64_t hidden);
+    void (*forward)(StreamHandle stream, const std::int32_t* ids, Rows table, Rows out,
+                    float factor, DType dtype, std::int64_t tokens, std::int64_t vocab,
+                    std::int64_t hidden);
     // `order` i32 [tokens], scratch.
     void (*backward)(StreamHandle stream, const std::int32_t* ids, Rows out_gradient, DType dtype,
-                     Rows table_gradient, std::int64_t tokens, std::int64_t vocab,
+                     float factor, Rows table_gradient, std::int64_t tokens, std::int64_t vocab,
                      std::int64_t hidden, std::int32_t* order);
 };
 const EmbeddingKernels& embedding_kernels();

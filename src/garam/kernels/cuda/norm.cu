@@ -80,14 +80,26 @@ __device__ __forceinline__ float sum_of_squares(const Packed<T, N>& x, float sum
     return sum;
 }
 
+// Where norm number `row` of `work` begins in one of its operands.
+template <typename T, typename Work>
+__device__ __forceinline__ T* row_of(const Work& work, const Rows& x, std::int64_t row) {
+    T* const first = static_cast<T*>(x.data);
+    if (work.heads == 1) return first + row * x.pitch;
+    const auto number = static_cast<unsigned>(row);  // of a block or a warp: fits
+    const auto heads = static_cast<unsigned>(work.heads);
+    const unsigned token = number / heads;
+    return first + token * x.pitch + static_cast<std::int64_t>(number % heads) * work.hidden;
+}
+
 template <typename T, int N>
 __device__ __forceinline__ Vector<T, N> normed(const Packed<T, N>& x, const Packed<T, N>& weight,
-                                               float rstd) {
+                                               const NormWeight& by, float rstd) {
     Vector<T, N> y;
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-        const T rounded = from_float<T>(x.at(k) * rstd);
-        y.at[k] = from_float<T>(to_float(rounded) * weight.at(k));
+        const float value = x.at(k) * rstd;
+        const float factor = weight.at(k) + by.offset;
+        y.at[k] = from_float<T>((by.rounds_once ? value : to_float(from_float<T>(value))) * factor);
     }
     return y;
 }
@@ -102,9 +114,9 @@ __global__ void __launch_bounds__(C::kThreads)
     wait_for_previous();
     const std::int64_t row = C::group();
     if (row >= work.rows) return;  // whole warps, and where a block shares a row, whole blocks
-    const T* const x = static_cast<const T*>(work.x.data) + row * work.x.pitch;
-    T* const y = static_cast<T*>(work.y.data) + row * work.y.pitch;
-    const T* const weight = static_cast<const T*>(work.weight);
+    const T* const x = row_of<T>(work, work.x, row);
+    T* const y = row_of<T>(work, work.y, row);
+    const T* const weight = static_cast<const T*>(work.weight.data);
     const int first = C::column();
     const int stride = C::stride();
 
@@ -130,34 +142,35 @@ __global__ void __launch_bounds__(C::kThreads)
         for (int u = 0; u < C::kHeld; ++u) {
             const int i = first + u * stride;
             if (i < work.hidden)
-                store_vector(y + i, normed(held[u], load_packed<N>(weight + i), rstd));
+                store_vector(y + i, normed(held[u], load_packed<N>(weight + i), work.weight, rstd));
         }
     } else {
 #pragma unroll 4
         for (int i = first; i < work.hidden; i += stride)
-            store_vector(y + i, normed(load_packed<N>(x + i), load_packed<N>(weight + i), rstd));
+            store_vector(y + i, normed(load_packed<N>(x + i), load_packed<N>(weight + i),
+                                       work.weight, rstd));
     }
 }
 
 template <typename T, int N>
 __device__ __forceinline__ float product_sum(const Packed<T, N>& dy, const Packed<T, N>& weight,
-                                             const Packed<T, N>& x, float sum) {
+                                             float offset, const Packed<T, N>& x, float sum) {
 #pragma unroll
     for (int k = 0; k < N; ++k)
-        sum = fmaf(dy.at(k) * weight.at(k), x.at(k), sum);
+        sum = fmaf(dy.at(k) * (weight.at(k) + offset), x.at(k), sum);
     return sum;
 }
 
-// rstd * (dy * weight - x * c) + held
+// rstd * (dy * (offset + weight) - x * c) + held
 template <typename T, int N>
 __device__ __forceinline__ Vector<T, N> input_gradient(const Packed<T, N>& dy,
-                                                       const Packed<T, N>& weight,
+                                                       const Packed<T, N>& weight, float offset,
                                                        const Packed<T, N>& x, float rstd, float c,
                                                        bool accumulate, const Packed<T, N>& held) {
     Vector<T, N> dx;
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-        float value = rstd * (dy.at(k) * weight.at(k) - x.at(k) * c);
+        float value = rstd * (dy.at(k) * (weight.at(k) + offset) - x.at(k) * c);
         if (accumulate) value += held.at(k);
         dx.at[k] = from_float<T>(value);
     }
@@ -184,7 +197,8 @@ __global__ void __launch_bounds__(C::kThreads, kBackwardBlocks<C, kLearns>)
     const std::int64_t begin = group * rows_a_group;
     const std::int64_t end = min(begin + rows_a_group, work.rows);
     if (begin >= end) return;  // as in the forward
-    const T* const weight = static_cast<const T*>(work.weight);
+    const T* const weight = static_cast<const T*>(work.weight.data);
+    const float offset = work.weight.offset;
     const int first = C::column();
     const int stride = C::stride();
     // Where the row is not held, a thread's sums are in its own columns of the partials.
@@ -192,9 +206,9 @@ __global__ void __launch_bounds__(C::kThreads, kBackwardBlocks<C, kLearns>)
     float learned[kLearns && C::kHeld > 0 ? kHeld : 1][N] = {};
 
     for (std::int64_t row = begin; row < end; ++row) {
-        const T* const dy = static_cast<const T*>(work.dy.data) + row * work.dy.pitch;
-        const T* const x = static_cast<const T*>(work.x.data) + row * work.x.pitch;
-        T* const dx = static_cast<T*>(work.dx.data) + row * work.dx.pitch;
+        const T* const dy = row_of<T>(work, work.dy, row);
+        const T* const x = row_of<T>(work, work.x, row);
+        T* const dx = row_of<T>(work, work.dx, row);
         const float rstd = work.rstd[row];
         const auto factor = [&](float dot) {
             return C::sum(dot, sums) / static_cast<float>(work.hidden) * rstd * rstd;
@@ -215,7 +229,7 @@ __global__ void __launch_bounds__(C::kThreads, kBackwardBlocks<C, kLearns>)
             for (int u = 0; u < kHeld; ++u) {
                 const int i = first + u * stride;
                 if (i < work.hidden)
-                    dot = product_sum(d[u], load_packed<N>(weight + i), in[u], dot);
+                    dot = product_sum(d[u], load_packed<N>(weight + i), offset, in[u], dot);
             }
             const float c = factor(dot);
 #pragma unroll
@@ -227,14 +241,14 @@ __global__ void __launch_bounds__(C::kThreads, kBackwardBlocks<C, kLearns>)
                     for (int k = 0; k < N; ++k)
                         learned[u][k] += d[u].at(k) * (in[u].at(k) * rstd);
                 }
-                store_vector(dx + i, input_gradient(d[u], load_packed<N>(weight + i), in[u], rstd,
-                                                    c, work.accumulate, held[u]));
+                store_vector(dx + i, input_gradient(d[u], load_packed<N>(weight + i), offset, in[u],
+                                                    rstd, c, work.accumulate, held[u]));
             }
         } else {
             float dot = 0;
 #pragma unroll 2
             for (int i = first; i < work.hidden; i += stride)
-                dot = product_sum(load_packed<N>(dy + i), load_packed<N>(weight + i),
+                dot = product_sum(load_packed<N>(dy + i), load_packed<N>(weight + i), offset,
                                   load_packed<N>(x + i), dot);
             const float c = factor(dot);
             for (int i = first; i < work.hidden; i += stride) {
@@ -248,8 +262,8 @@ __global__ void __launch_bounds__(C::kThreads, kBackwardBlocks<C, kLearns>)
                         partials[i + k] =
                             (row == begin ? 0.0f : partials[i + k]) + d.at(k) * (in.at(k) * rstd);
                 }
-                store_vector(dx + i, input_gradient(d, load_packed<N>(weight + i), in, rstd, c,
-                                                    work.accumulate, held));
+                store_vector(dx + i, input_gradient(d, load_packed<N>(weight + i), offset, in, rstd,
+                                                    c, work.accumulate, held));
             }
         }
     }
@@ -292,7 +306,7 @@ bool weight_allows(const void* weight, int hidden) {
 template <typename T>
 void forward_of(StreamHandle stream, const NormForward& work) {
     constexpr int N = kVector<T>;
-    const bool wide = weight_allows<T>(work.weight, work.hidden) && rows_allow<T, N>(work.x) &&
+    const bool wide = weight_allows<T>(work.weight.data, work.hidden) && rows_allow<T, N>(work.x) &&
                       rows_allow<T, N>(work.y);
     with_cut<T>(work.hidden, wide, [&](auto cut) {
         using C = decltype(cut);
@@ -313,8 +327,9 @@ void forward(StreamHandle stream, const NormForward& work) {
 template <typename T>
 void backward_of(StreamHandle stream, const NormBackward& work) {
     constexpr int N = kVector<T>;
-    const bool wide = weight_allows<T>(work.weight, work.hidden) && rows_allow<T, N>(work.dy) &&
-                      rows_allow<T, N>(work.x) && rows_allow<T, N>(work.dx);
+    const bool wide = weight_allows<T>(work.weight.data, work.hidden) &&
+                      rows_allow<T, N>(work.dy) && rows_allow<T, N>(work.x) &&
+                      rows_allow<T, N>(work.dx);
     with_cut<T>(work.hidden, wide, [&](auto cut) {
         using C = decltype(cut);
         if (work.partials != nullptr)

@@ -22,23 +22,33 @@ constexpr std::int64_t norm_scratch_pieces(std::int64_t rows) {
     return most_pieces_of(rows, kNormFewestRows, kNormMostPieces);
 }
 
+// What a norm multiplies by: offset + data[i].
+struct NormWeight {
+    const void* data = nullptr;
+    float offset = 0;
+    bool rounds_once = false;  // else the normed value is rounded before the product
+};
+
+// `rows` norms of `hidden` elements, `heads` of them beside each other in each row of the operands.
 struct NormForward {
     DType dtype = DType::f32;
     Rows x, y;
-    const void* weight = nullptr;
+    NormWeight weight;
     float eps = 0;
     float* rstd = nullptr;  // may be null
     std::int64_t rows = 0;
+    int heads = 1;
     int hidden = 0;
 };
 
 struct NormBackward {
     DType dtype = DType::f32;
     Rows dy, x, dx;
-    const void* weight = nullptr;
+    NormWeight weight;
     const float* rstd = nullptr;
     bool accumulate = false;
     std::int64_t rows = 0;
+    int heads = 1;
     int hidden = 0;
     // Both null: the weight is frozen. partials f32 [norm_scratch_pieces(rows), hidden].
     float* partials = nullptr;

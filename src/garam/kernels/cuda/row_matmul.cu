@@ -9,8 +9,8 @@
 #include <algorithm>
 
 #include "garam/kernels/cuda/early_launch.cuh"
+#include "garam/kernels/cuda/gated_activation.cuh"
 #include "garam/kernels/cuda/row_matmul.h"
-#include "garam/kernels/cuda/silu.cuh"
 #include "garam/kernels/cuda/tensor_core.cuh"
 
 namespace garam::cuda {
@@ -47,7 +47,7 @@ __device__ __forceinline__ uint4 as_uint4(const Pack& x) {
     return *reinterpret_cast<const uint4*>(&x);
 }
 
-// a's elements before the tail, rounded as rms_norm_forward and silu_mul_forward round them. begin() runs
+// a's elements before the tail, rounded as rms_norm_forward and gated_activation_forward round them. begin() runs
 // ahead of the first copy, while the work ahead may still write x; write() has all kStages behind it.
 template <RowInput kInput>
 struct Made;
@@ -99,20 +99,21 @@ struct Made<RowInput::rms_norm> {
             const Pack weight = as_pack(row[vector]);
 #pragma unroll
             for (int i = 0; i < kElements; ++i) {
-                const Bf16 rounded = from_float<Bf16>(to_float(y.at[i]) * rstd);
-                y.at[i] = from_float<Bf16>(to_float(rounded) * to_float(weight.at[i]));
+                float value = to_float(y.at[i]) * rstd;
+                if (!work.rounds_once) value = to_float(from_float<Bf16>(value));
+                y.at[i] = from_float<Bf16>(value * (to_float(weight.at[i]) + work.weight_offset));
             }
             row[vector] = as_uint4(y);
         }
     }
 };
 
-template <>
-struct Made<RowInput::silu_mul> {
+template <Activation kActivation>
+struct MadeByActivation {
     __device__ __forceinline__ static void begin(const RowMatmul& /*work*/, uint4* /*row*/) {}
     __device__ __forceinline__ static void write(const RowMatmul& work, uint4* row,
                                                  float* /*shared*/) {
-        constexpr int kAtOnce = 2;
+        constexpr int kAtOnce = kActivation == Activation::silu ? 2 : 1;  // without spills
         const int vectors = made_vectors(work);
         for (int first = static_cast<int>(threadIdx.x); first < vectors;
              first += kAtOnce * kThreads) {
@@ -132,12 +133,17 @@ struct Made<RowInput::silu_mul> {
                 const Pack other = as_pack(up[u]);
 #pragma unroll
                 for (int i = 0; i < kElements; ++i)
-                    y.at[i] = silu_mul<Bf16>(to_float(y.at[i]), to_float(other.at[i]));
+                    y.at[i] = gated<kActivation, Bf16>(to_float(y.at[i]), to_float(other.at[i]));
                 row[vector] = as_uint4(y);
             }
         }
     }
 };
+
+template <>
+struct Made<RowInput::silu_mul> : MadeByActivation<Activation::silu> {};
+template <>
+struct Made<RowInput::gelu_tanh_mul> : MadeByActivation<Activation::gelu_tanh> {};
 
 template <RowInput kInput, typename Out>
 __global__ void __maxnreg__(48)  // two blocks leave registers for attention's
@@ -283,6 +289,8 @@ void multiply(StreamHandle stream, const RowMatmul& work) {
             return launch_for<RowInput::rms_norm>(stream, work);
         case RowInput::silu_mul:
             return launch_for<RowInput::silu_mul>(stream, work);
+        case RowInput::gelu_tanh_mul:
+            return launch_for<RowInput::gelu_tanh_mul>(stream, work);
     }
 }
 

@@ -11,9 +11,10 @@
 namespace garam::cuda {
 
 enum class RowInput : std::uint8_t {
-    given,     // a = tail
-    rms_norm,  // a = [norm of x times weight | tail]
-    silu_mul,  // a = [silu(x) * up | tail]
+    given,          // a = tail
+    rms_norm,       // a = [norm of x times weight | tail]
+    silu_mul,       // a = [silu(x) * up | tail]
+    gelu_tanh_mul,  // likewise
 };
 
 struct RowMatmul {
@@ -24,6 +25,8 @@ struct RowMatmul {
     const void* weight_or_up = nullptr;
     const void* tail = nullptr;  // nullptr where made is k
     float eps = 0;
+    float weight_offset = 0;
+    bool rounds_once = false;
     Rows b;
     const void* addend = nullptr;  // nullptr: none; of c's dtype
     const void* bias = nullptr;    // likewise

@@ -1,10 +1,10 @@
-#include "garam/kernels/cuda/silu_mul.h"
+#include "garam/kernels/cuda/gated_activation.h"
 
 #include "garam/core/error.h"
 
 namespace garam::cuda {
 
-const SiluMulKernels& silu_mul_kernels() {
+const GatedActivationKernels& gated_activation_kernels() {
     throw Bug("this build has no CUDA");
 }
 
