@@ -206,7 +206,12 @@ TEST_P(FamilyGolden, BothConfigStylesAgree) {
     EXPECT_EQ(older.rope.factor, newer.rope.factor);
     EXPECT_EQ(older.rope.original_max_position, newer.rope.original_max_position);
     EXPECT_EQ(older.head_dim, newer.head_dim);
-    EXPECT_EQ(older.attention_bias, newer.attention_bias);
+    EXPECT_EQ(older.qkv_bias, newer.qkv_bias);
+    EXPECT_EQ(older.rotary_dim, newer.rotary_dim);
+    EXPECT_EQ(older.layers, newer.layers);
+    EXPECT_EQ(older.num_layers, newer.num_layers);
+    EXPECT_EQ(older.rms_norm_eps, newer.rms_norm_eps);
+    EXPECT_EQ(older.activation, newer.activation);
     EXPECT_EQ(older.tie_word_embeddings, newer.tie_word_embeddings);
     EXPECT_EQ(older.eos_ids, newer.eos_ids);
 }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "garam/models/decoder_config.h"
 #include "testing/golden_batch.h"
 #include "testing/test_data.h"
 

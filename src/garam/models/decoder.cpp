@@ -49,7 +49,6 @@ PassContext Decoder::pass_context(const DeviceBatch& batch, const TrainingPass* 
     PassContext context;
     context.segments = batch.segments;
     context.positions = batch.positions;
-    context.rotary = rotary_;
     if (pass != nullptr) {
         context.dropout = {pass->dropout, pass->seed, batch.step, batch.positions, batch.samples};
         context.recompute = pass->recompute;
@@ -59,7 +58,8 @@ PassContext Decoder::pass_context(const DeviceBatch& batch, const TrainingPass* 
 }
 
 void Decoder::embed(Stream& stream, const DeviceBatch& batch, const Tensor& x) {
-    embedding_forward(stream, batch.ids, embedding_, x);
+    embedding_forward(stream, batch.ids, embedding_, x,
+                      static_cast<float>(config_.embedding_factor));
 }
 
 void Decoder::block_forward(Stream& stream, const Block& block, const PassContext& pass,
@@ -158,7 +158,8 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
             if (offload != nullptr) offload->done(stream, static_cast<std::int64_t>(l));
         }
         if (embedding_gradient_)
-            embedding_backward(stream, device.ids, dhidden, embedding_gradient_);
+            embedding_backward(stream, device.ids, dhidden, embedding_gradient_,
+                               static_cast<float>(config_.embedding_factor));
     }
     arena.rewind(start);
 }

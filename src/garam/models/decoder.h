@@ -1,4 +1,5 @@
-// A decoder-only language model of the Llama architecture: weights, adapters, training pass, decoding.
+// A decoder-only language model of a family of models/decoder_family.h: weights, adapters, training pass,
+// decoding.
 //
 // Weights of the compute dtype that lie in a mapped file as they are needed are used in place; all others
 // are converted once into one allocation. Everything is allocated on `device`; on a dry device nothing is
@@ -21,6 +22,7 @@
 #include "garam/nn/gated_mlp.h"
 #include "garam/nn/lm_head.h"
 #include "garam/nn/parameter.h"
+#include "garam/nn/self_attention.h"
 
 namespace garam {
 
@@ -157,6 +159,7 @@ class Decoder {
     std::vector<Block> blocks_;
     LmHead head_;
     RotaryTables rotary_;
+    RotaryTables local_rotary_;  // of layers with a window, where they have their own
     CrossEntropyLoss loss_;
     std::vector<Parameter> parameters_;
     Tensor all_gradients_;

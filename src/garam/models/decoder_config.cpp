@@ -1,170 +1,263 @@
 #include "garam/models/decoder_config.h"
 
 #include <algorithm>
-
-#include "garam/core/error.h"
+#include <cmath>
 
 namespace garam {
 namespace {
 
-// Reads one config.json with errors that name file and key.
-class Reader {
+// Fills a config key by key; what comes later relies on what came before.
+class Builder {
   public:
-    Reader(const Json& config, std::string source) : config_(config), source_(std::move(source)) {}
+    Builder(const Json& json, const std::string& source) : reader_(json, source) {
+        config_.family = &family_of(json, source);
+    }
 
-    // nullptr when absent or null.
-    const Json* find(const char* key) const {
-        const Json* value = config_.find(key);
-        return value == nullptr || value->is_null() ? nullptr : value;
-    }
-    std::string name(const std::string& key) const { return source_ + ": " + key; }
-
-    std::int64_t size(const char* key) const {
-        const Json* value = find(key);
-        if (value == nullptr) throw Error(name(key) + " is missing");
-        return checked(key, value->integer(name(key)));
-    }
-    std::int64_t size(const char* key, std::int64_t otherwise) const {
-        const Json* value = find(key);
-        return value == nullptr ? otherwise : checked(key, value->integer(name(key)));
-    }
-    double number(const char* key, double otherwise) const {
-        const Json* value = find(key);
-        return value == nullptr ? otherwise : value->number(name(key));
-    }
-    bool boolean(const char* key, bool otherwise) const {
-        const Json* value = find(key);
-        return value == nullptr ? otherwise : value->boolean(name(key));
-    }
-    std::string text(const char* key, const std::string& otherwise) const {
-        const Json* value = find(key);
-        return value == nullptr ? otherwise : value->string(name(key));
+    DecoderConfig build() {
+        refuse_what_is_not_supported();
+        read_sizes();
+        read_switches();
+        read_scales();
+        read_layers();
+        read_end_ids();
+        return std::move(config_);
     }
 
   private:
-    std::int64_t checked(const char* key, std::int64_t value) const {
-        constexpr std::int64_t kLargest = std::int64_t{1} << 31;
-        if (value < 1 || value > kLargest)
-            throw Error(name(key) + " is " + std::to_string(value) + ", not between 1 and 2^31");
-        return value;
+    const DecoderFamily& family() const { return *config_.family; }
+
+    // The family's own key, else that of Transformers' newer configs.
+    std::string_view either(std::string_view own, std::string_view common) const {
+        return reader_.find(own) != nullptr || reader_.find(common) == nullptr ? own : common;
     }
-    const Json& config_;
-    std::string source_;
-};
 
-double positive(double value, const std::string& what) {
-    if (!(value > 0) || value > 1e30)
-        throw Error(what + " must be a positive number, not " + std::to_string(value));
-    return value;
-}
-
-RopeConfig rope_from(const Reader& config, std::int64_t head_dim) {
-    RopeConfig rope;
-    const Json* parameters = config.find("rope_parameters");
-    const char* const group = parameters != nullptr ? "rope_parameters" : "rope_scaling";
-    const Json* scaling = parameters != nullptr ? parameters : config.find("rope_scaling");
-    rope.theta = config.number("rope_theta", 10000);
-    if (scaling == nullptr) {
-        positive(rope.theta, config.name("rope_theta"));
-        return rope;
+    void refuse_what_is_not_supported() const {
+        if (reader_.find("quantization_config") != nullptr)
+            throw Error(reader_.name("quantization_config") +
+                        ": quantised checkpoints are not supported (supported: f32, f16 and bf16 "
+                        "safetensors, and GGUF in F32, F16, BF16, Q8_0, Q4_0, Q4_1)");
+        for (const char* key :
+             {"attention_dropout", "embd_pdrop", "resid_pdrop", "embed_dropout"}) {
+            if (reader_.number(key, 0) != 0)
+                throw Error(reader_.name(key) + " is not supported: set it to 0");
+        }
+        const char* const key = "use_bidirectional_attention";
+        if (reader_.boolean(key, false)) throw Error(reader_.name(key) + " is not supported");
     }
-    const std::string where = config.name(group);
-    scaling->object(where);
-    const Reader inner(*scaling, where);
-    rope.theta = positive(inner.number("rope_theta", rope.theta), inner.name("rope_theta"));
-    const std::string type = inner.text("rope_type", inner.text("type", "default"));
-    const auto required = [&](const char* key) {
-        if (inner.find(key) == nullptr) throw Error(inner.name(key) + " is missing");
-        return positive(inner.number(key, 0), inner.name(key));
-    };
-    if (type == "default") return rope;
-    if (type == "linear") {
-        rope.kind = RopeConfig::Kind::linear;
-        rope.factor = required("factor");
-    } else if (type == "llama3") {
-        rope.kind = RopeConfig::Kind::llama3;
-        rope.factor = required("factor");
-        rope.low_freq_factor = required("low_freq_factor");
-        rope.high_freq_factor = required("high_freq_factor");
-        rope.original_max_position = required("original_max_position_embeddings");
-        if (rope.high_freq_factor <= rope.low_freq_factor)
-            throw Error(where + ": high_freq_factor must be above low_freq_factor");
-    } else if (type == "garam_divisors") {
-        rope.kind = RopeConfig::Kind::divisors;
-        for (const Json& value :
-             scaling->at("garam_rope_divisors", where).array(inner.name("garam_rope_divisors")))
-            rope.divisors.push_back(positive(value.number(where), where + ": rope divisor"));
-        if (static_cast<std::int64_t>(rope.divisors.size()) != head_dim / 2)
-            throw Error(where + ": " + std::to_string(rope.divisors.size()) +
-                        " rope divisors for a head of " + std::to_string(head_dim));
-    } else {
-        throw Error(where + ": rope type \"" + type +
-                    "\" is not supported (supported: default, linear, llama3)");
+
+    void read_sizes() {
+        DecoderConfig& c = config_;
+        c.model_type = reader_.text("model_type", family().model_types.front());
+        c.vocab_size = reader_.size("vocab_size");
+        c.hidden_size = reader_.size("hidden_size");
+        c.intermediate_size = reader_.size("intermediate_size");
+        const std::string_view layers = either(family().num_layers_key, "num_hidden_layers");
+        c.num_layers = reader_.size(layers);
+        // The layers are listed before their tensors are looked for.
+        constexpr std::int64_t kMostLayers = 1 << 16;
+        if (c.num_layers > kMostLayers)
+            throw Error(reader_.name(layers) + " is " + std::to_string(c.num_layers) +
+                        ", more than " + std::to_string(kMostLayers));
+        c.num_heads = reader_.size("num_attention_heads");
+        c.num_kv_heads = reader_.size("num_key_value_heads", c.num_heads);
+        if (c.num_heads % c.num_kv_heads != 0)
+            throw Error(reader_.name("num_attention_heads") + " " + std::to_string(c.num_heads) +
+                        " is no multiple of num_key_value_heads " + std::to_string(c.num_kv_heads));
+        read_head_dim();
+        c.max_positions = reader_.size("max_position_embeddings", 2048);
+        const std::string_view eps = either(family().eps_key, "rms_norm_eps");
+        c.rms_norm_eps = reader_.positive(eps, 1e-6);
     }
-    return rope;
-}
 
-}  // namespace
+    void read_head_dim() {
+        DecoderConfig& c = config_;
+        const bool stated = reader_.find("head_dim") != nullptr || family().head_dim > 0;
+        if (!stated && c.hidden_size % c.num_heads != 0)
+            throw Error(reader_.name("hidden_size") + " " + std::to_string(c.hidden_size) +
+                        " is no multiple of num_attention_heads " + std::to_string(c.num_heads) +
+                        ", and head_dim is not given");
+        const std::int64_t otherwise = family().head_dim > 0
+                                           ? family().head_dim
+                                           : std::max<std::int64_t>(c.hidden_size / c.num_heads, 1);
+        c.head_dim = reader_.size("head_dim", otherwise);
+        if (c.head_dim % 2 != 0 || c.head_dim > 1024)
+            throw Error(reader_.name("head_dim") + " is " + std::to_string(c.head_dim) +
+                        ", not an even number up to 1024");
+        c.rotary_dim = c.head_dim;
+        const char* const key = "partial_rotary_factor";
+        double part = reader_.number(key, 1);
+        if (const Json* parameters = reader_.find("rope_parameters"))
+            part = ConfigReader(*parameters, reader_.name("rope_parameters")).number(key, part);
+        if (part == 1) return;
+        if (!family().partial_rotary)
+            throw Error(reader_.name(key) + " is not supported for model_type " + c.model_type);
+        c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_dim) * part);
+        if (!(part > 0 && part < 1) || c.rotary_dim < 2 || c.rotary_dim % 2 != 0)
+            throw Error(reader_.name(key) + " " + std::to_string(part) + " of a head of " +
+                        std::to_string(c.head_dim) + " is no even number of entries");
+    }
 
-DecoderConfig DecoderConfig::from_json(const Json& json, const std::string& source) {
-    json.object(source);
-    const Reader reader(json, source);
-    DecoderConfig config;
-    config.model_type = reader.text("model_type", "");
-    if (config.model_type != "llama")
-        throw Error(reader.name("model_type") + " \"" + config.model_type +
-                    "\" is not supported (supported: llama)");
-    if (reader.find("quantization_config") != nullptr)
-        throw Error(reader.name("quantization_config") +
-                    ": quantised checkpoints are not supported (supported: f32, f16 and bf16 "
-                    "safetensors, and GGUF in F32, F16, BF16, Q8_0, Q4_0, Q4_1)");
-    const std::string activation = reader.text("hidden_act", "silu");
-    if (activation != "silu" && activation != "swish")
-        throw Error(reader.name("hidden_act") + " \"" + activation +
-                    "\" is not supported (supported: silu)");
+    void read_switches() {
+        DecoderConfig& c = config_;
+        if (reader_.find("tie_word_embeddings") != nullptr) {
+            c.tie_word_embeddings = reader_.boolean("tie_word_embeddings", false);
+        } else if (family().is_tied) {
+            c.tie_word_embeddings = true;
+        }
+        c.qkv_bias = family().biases == DecoderFamily::Biases::qkv;
+        if (family().biases == DecoderFamily::Biases::by_config)
+            c.qkv_bias = c.o_bias = reader_.boolean("attention_bias", false);
+        c.mlp_bias = reader_.boolean("mlp_bias", false);
 
-    config.vocab_size = reader.size("vocab_size");
-    config.hidden_size = reader.size("hidden_size");
-    config.intermediate_size = reader.size("intermediate_size");
-    config.num_layers = reader.size("num_hidden_layers");
-    // The layers are listed before their tensors are looked for.
-    constexpr std::int64_t kMostLayers = 1 << 16;
-    if (config.num_layers > kMostLayers)
-        throw Error(reader.name("num_hidden_layers") + " is " + std::to_string(config.num_layers) +
-                    ", more than " + std::to_string(kMostLayers));
-    config.num_heads = reader.size("num_attention_heads");
-    config.num_kv_heads = reader.size("num_key_value_heads", config.num_heads);
-    if (reader.find("head_dim") == nullptr && config.hidden_size % config.num_heads != 0)
-        throw Error(reader.name("hidden_size") + " " + std::to_string(config.hidden_size) +
-                    " is no multiple of num_attention_heads " + std::to_string(config.num_heads) +
-                    ", and head_dim is not given");
-    config.head_dim =
-        reader.size("head_dim", std::max<std::int64_t>(config.hidden_size / config.num_heads, 1));
-    if (config.head_dim % 2 != 0 || config.head_dim > 1024)
-        throw Error(reader.name("head_dim") + " is " + std::to_string(config.head_dim) +
-                    ", not an even number up to 1024");
-    if (config.num_heads % config.num_kv_heads != 0)
-        throw Error(reader.name("num_attention_heads") + " " + std::to_string(config.num_heads) +
-                    " is no multiple of num_key_value_heads " +
-                    std::to_string(config.num_kv_heads));
-    config.max_positions = reader.size("max_position_embeddings", 2048);
-    config.rms_norm_eps =
-        positive(reader.number("rms_norm_eps", 1e-6), reader.name("rms_norm_eps"));
-    if (reader.find("tie_word_embeddings") != nullptr)
-        config.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
-    config.attention_bias = reader.boolean("attention_bias", false);
-    config.mlp_bias = reader.boolean("mlp_bias", false);
-    if (reader.number("attention_dropout", 0) != 0)
-        throw Error(reader.name("attention_dropout") + " is not supported: set it to 0");
-    config.rope = rope_from(reader, config.head_dim);
+        const std::string_view key = either(family().activation_key, "hidden_act");
+        const std::string activation = reader_.text(key, family().activation);
+        if (activation == "silu" || activation == "swish") {
+            c.activation = Activation::silu;
+        } else if (activation == "gelu_pytorch_tanh") {
+            c.activation = Activation::gelu_tanh;
+        } else {
+            throw Error(reader_.name(key) + " \"" + activation +
+                        "\" is not supported (supported: silu, gelu_pytorch_tanh)");
+        }
+    }
 
-    if (const Json* eos = reader.find("eos_token_id"); eos != nullptr) {
+    void read_scales() {
+        DecoderConfig& c = config_;
+        c.attention_scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
+        if (family().query_pre_attn_scalar)
+            c.attention_scale = 1 / std::sqrt(reader_.positive("query_pre_attn_scalar", 256));
+        if (family().scales_embedding)
+            c.embedding_factor = std::sqrt(static_cast<double>(c.hidden_size));
+        if (family().soft_caps) {
+            if (reader_.find("attn_logit_softcapping") != nullptr)
+                c.attention_softcap = reader_.positive("attn_logit_softcapping");
+            if (reader_.find("final_logit_softcapping") != nullptr)
+                c.logits.softcap = static_cast<float>(reader_.positive("final_logit_softcapping"));
+        }
+        if (family().multipliers) {
+            c.embedding_factor = reader_.positive("embedding_multiplier", 1);
+            c.residual_factor = reader_.positive("residual_multiplier", 1);
+            c.attention_scale = reader_.positive("attention_multiplier", 1);
+            c.logits.factor = static_cast<float>(1 / reader_.positive("logits_scaling", 1));
+        }
+    }
+
+    void read_layers() {
+        DecoderConfig& c = config_;
+        c.layers.resize(static_cast<std::size_t>(c.num_layers));
+        RopeConfigs ropes =
+            read_rope_configs(reader_, family().rope_theta, c.rotary_dim, family().local_rope);
+        c.rope = std::move(ropes.rope);
+        c.local_rope = std::move(ropes.local);
+        if (family().rotary == DecoderFamily::Rotary::no_rope_layers) set_no_rope_layers();
+        set_windows();
+        if (family().local_rope) {
+            for (DecoderConfig::Layer& layer : c.layers) {
+                if (layer.window > 0) layer.rope = DecoderConfig::LayerRope::local;
+            }
+        }
+        if (family().rotary == DecoderFamily::Rotary::windowed_layers && window() > 0) {
+            for (DecoderConfig::Layer& layer : c.layers) {
+                if (layer.window == 0) layer.rope = DecoderConfig::LayerRope::none;
+            }
+        }
+    }
+
+    // 0: the model has none.
+    std::int64_t window() const {
+        if (family().windows == DecoderFamily::Windows::none) return 0;
+        if (family().use_sliding_window && !reader_.boolean("use_sliding_window", false)) return 0;
+        if (reader_.find("sliding_window") != nullptr) return reader_.size("sliding_window");
+        return reader_.is_null("sliding_window") ? 0 : family().window;
+    }
+
+    void set_windows() {
+        using Windows = DecoderFamily::Windows;
+        const std::int64_t width = window();
+        if (width == 0) return;
+        std::vector<DecoderConfig::Layer>& layers = config_.layers;
+        const auto set_where = [&](auto is_windowed) {
+            for (std::size_t l = 0; l < layers.size(); ++l)
+                if (is_windowed(l)) layers[l].window = width;
+        };
+        if (family().windows == Windows::all_layers)
+            return set_where([](std::size_t) { return true; });
+        if (reader_.find("layer_types") != nullptr) {
+            const std::vector<bool> sliding = sliding_layers();
+            return set_where([&](std::size_t l) { return sliding[l]; });
+        }
+        if (family().windows == Windows::unturned_layers)
+            return set_where(
+                [&](std::size_t l) { return layers[l].rope == DecoderConfig::LayerRope::none; });
+        if (family().windows == Windows::upper_layers) {
+            const double first = reader_.number("max_window_layers", 28);
+            return set_where([&](std::size_t l) { return static_cast<double>(l) >= first; });
+        }
+        const char* const key = "sliding_window_pattern";
+        const Json* pattern = reader_.find(key);
+        if (pattern != nullptr && pattern->is_string()) {  // such as LLLG; the last layer is global
+            const std::string& letters = pattern->string();
+            if (letters.empty() || letters.find_first_not_of("LG") != std::string::npos)
+                throw Error(reader_.name(key) + " must be made of L and G, not \"" + letters +
+                            "\"");
+            return set_where([&](std::size_t l) {
+                return l + 1 != layers.size() && letters[l % letters.size()] == 'L';
+            });
+        }
+        const std::int64_t period =
+            reader_.size(key, reader_.size("_sliding_window_pattern", family().window_period));
+        set_where([&](std::size_t l) { return (static_cast<std::int64_t>(l) + 1) % period != 0; });
+    }
+
+    std::vector<bool> sliding_layers() const {
+        const char* const key = "layer_types";
+        const Json::Array& types = reader_.find(key)->array(reader_.name(key));
+        check_length(key, types.size());
+        std::vector<bool> sliding;
+        for (const Json& json : types) {
+            const std::string& type = json.string(reader_.name(key));
+            if (type != "sliding_attention" && type != "full_attention")
+                throw Error(reader_.name(key) + " \"" + type +
+                            "\" is not supported (supported: full_attention, sliding_attention)");
+            sliding.push_back(type == "sliding_attention");
+        }
+        return sliding;
+    }
+
+    void set_no_rope_layers() {
+        std::vector<DecoderConfig::Layer>& layers = config_.layers;
+        const char* const key = "no_rope_layers";
+        std::vector<bool> turns(layers.size());
+        if (const Json* marks = reader_.find(key)) {
+            const Json::Array& list = marks->array(reader_.name(key));
+            check_length(key, list.size());
+            for (std::size_t l = 0; l < list.size(); ++l)
+                turns[l] = list[l].integer(reader_.name(key)) != 0;
+        } else {
+            const std::int64_t interval = reader_.size("no_rope_layer_interval", 4);
+            for (std::size_t l = 0; l < turns.size(); ++l)
+                turns[l] = (static_cast<std::int64_t>(l) + 1) % interval != 0;
+        }
+        for (std::size_t l = 0; l < layers.size(); ++l) {
+            if (!turns[l]) layers[l].rope = DecoderConfig::LayerRope::none;
+        }
+    }
+
+    void check_length(const char* key, std::size_t length) const {
+        if (length != config_.layers.size())
+            throw Error(reader_.name(key) + " lists " + std::to_string(length) +
+                        " layers, but the model has " + std::to_string(config_.layers.size()));
+    }
+
+    void read_end_ids() {
+        const Json* eos = reader_.find("eos_token_id");
+        if (eos == nullptr) return;
         const auto add = [&](const Json& id) {
-            const std::int64_t value = id.integer(reader.name("eos_token_id"));
-            if (value < 0 || value >= config.vocab_size)
-                throw Error(reader.name("eos_token_id") + " " + std::to_string(value) +
-                            " is outside the vocabulary of " + std::to_string(config.vocab_size));
-            config.eos_ids.push_back(static_cast<std::int32_t>(value));
+            const std::int64_t value = id.integer(reader_.name("eos_token_id"));
+            if (value < 0 || value >= config_.vocab_size)
+                throw Error(reader_.name("eos_token_id") + " " + std::to_string(value) +
+                            " is outside the vocabulary of " + std::to_string(config_.vocab_size));
+            config_.eos_ids.push_back(static_cast<std::int32_t>(value));
         };
         if (eos->is_array()) {
             for (const Json& id : eos->array())
@@ -173,7 +266,16 @@ DecoderConfig DecoderConfig::from_json(const Json& json, const std::string& sour
             add(*eos);
         }
     }
-    return config;
+
+    ConfigReader reader_;
+    DecoderConfig config_;
+};
+
+}  // namespace
+
+DecoderConfig DecoderConfig::from_json(const Json& json, const std::string& source) {
+    json.object(source);
+    return Builder(json, source).build();
 }
 
 }  // namespace garam

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "garam/core/error.h"
 #include "garam/core/philox.h"
@@ -106,63 +107,107 @@ class Decoder::Loader {
         projections_.push_back({&projection, in, std::move(outs), bias});
     }
 
-    void need_norm(const std::string& path, RmsNorm& norm) {
-        need(path + ".weight", {model_.config_.hidden_size}, &norm.weight, &norm.weight_gradient);
+    void need_norm(const std::string& path, std::int64_t width, RmsNorm& norm) {
+        const DecoderFamily& family = *model_.config_.family;
+        need(path + ".weight", {width}, &norm.weight, &norm.weight_gradient);
         norm.eps = static_cast<float>(model_.config_.rms_norm_eps);
+        norm.options.weight_offset = family.norm_weights_less_one ? 1.0f : 0.0f;
+        norm.options.rounds_once = family.norm_rounds_once;
+    }
+    // Of a layer; there may be none.
+    void need_layer_norm(const std::string& layer, std::string_view name, RmsNorm& norm) {
+        if (!name.empty()) need_norm(layer + std::string(name), model_.config_.hidden_size, norm);
     }
 
     void gather_weights() {
         const DecoderConfig& c = model_.config_;
-        need("model.embed_tokens.weight", {c.vocab_size, c.hidden_size}, &model_.embedding_,
-             &model_.embedding_gradient_);
+        const TensorNames& names = c.family->tensors;
+        need(std::string(names.embedding) + ".weight", {c.vocab_size, c.hidden_size},
+             &model_.embedding_, &model_.embedding_gradient_);
         model_.blocks_.resize(static_cast<std::size_t>(c.num_layers));
-        const std::int64_t q_width = c.num_heads * c.head_dim;
-        const std::int64_t kv_width = c.num_kv_heads * c.head_dim;
-        for (std::int64_t l = 0; l < c.num_layers; ++l) {
-            Block& block = model_.blocks_[static_cast<std::size_t>(l)];
-            const std::string layer = "model.layers." + std::to_string(l) + ".";
-            SelfAttention& attention = block.attention;
-            need_norm(layer + "input_layernorm", attention.norm);
-            const std::string attn = layer + "self_attn.";
-            need_projection(attention.qkv_proj, c.hidden_size, c.attention_bias,
-                            {{attn + "q_proj", q_width},
-                             {attn + "k_proj", kv_width},
-                             {attn + "v_proj", kv_width}});
-            need_projection(attention.o_proj, q_width, c.attention_bias,
-                            {{attn + "o_proj", c.hidden_size}});
-            attention.shape = {c.num_heads, c.num_kv_heads, c.head_dim,
-                               1.0f / std::sqrt(static_cast<float>(c.head_dim))};
-            GatedMlp& mlp = block.mlp;
-            need_norm(layer + "post_attention_layernorm", mlp.norm);
-            const std::string ffn = layer + "mlp.";
-            need_projection(
-                mlp.gate_up_proj, c.hidden_size, c.mlp_bias,
-                {{ffn + "gate_proj", c.intermediate_size}, {ffn + "up_proj", c.intermediate_size}});
-            need_projection(mlp.down_proj, c.intermediate_size, c.mlp_bias,
-                            {{ffn + "down_proj", c.hidden_size}});
+        for (std::size_t l = 0; l < model_.blocks_.size(); ++l) {
+            const std::string layer = std::string(names.layers) + "." + std::to_string(l) + ".";
+            gather_attention(layer, c.layers[l], model_.blocks_[l].attention);
+            gather_mlp(layer, model_.blocks_[l].mlp);
         }
-        need_norm("model.norm", model_.head_.norm);
-        tied_ = c.tie_word_embeddings.value_or(files_.find("lm_head.weight") == nullptr);
+        need_norm(std::string(names.final_norm), c.hidden_size, model_.head_.norm);
+        model_.head_.scale = c.logits;
+        const std::string head = std::string(names.head) + ".weight";
+        tied_ = c.tie_word_embeddings.value_or(files_.find(head) == nullptr);
         if (tied_) {
-            refuse_another_head();
+            refuse_another_head(head, std::string(names.embedding) + ".weight");
         } else {
-            need("lm_head.weight", {c.vocab_size, c.hidden_size}, &model_.head_.weight,
+            need(head, {c.vocab_size, c.hidden_size}, &model_.head_.weight,
                  &model_.head_.weight_gradient);
         }
     }
 
+    void gather_attention(const std::string& layer, const DecoderConfig::Layer& own,
+                          SelfAttention& attention) {
+        const DecoderConfig& c = model_.config_;
+        const TensorNames& names = c.family->tensors;
+        const auto at = [&](std::string_view name) { return layer + std::string(name); };
+        need_layer_norm(layer, names.attention_norm, attention.norm);
+        if (names.qkv_proj.empty()) {
+            need_projection(attention.qkv_proj, c.hidden_size, c.qkv_bias,
+                            {{at(names.q_proj), c.q_width()},
+                             {at(names.k_proj), c.kv_width()},
+                             {at(names.v_proj), c.kv_width()}});
+        } else {
+            need_projection(attention.qkv_proj, c.hidden_size, c.qkv_bias,
+                            {{at(names.qkv_proj), c.q_width() + 2 * c.kv_width()}});
+        }
+        if (c.family->qk_norm != DecoderFamily::QkNorm::none) {
+            const bool heads = c.family->qk_norm == DecoderFamily::QkNorm::heads;
+            for (const auto& [norm, name, width] :
+                 {std::tuple{&attention.q_norm, names.q_norm, c.q_width()},
+                  std::tuple{&attention.k_norm, names.k_norm, c.kv_width()}}) {
+                need_norm(at(name), heads ? c.head_dim : width, *norm);
+                norm->options.head_dim = heads ? c.head_dim : 0;
+            }
+        }
+        need_projection(attention.o_proj, c.q_width(), c.o_bias,
+                        {{at(names.o_proj), c.hidden_size}});
+        need_layer_norm(layer, names.attention_end_norm, attention.end.norm);
+        attention.end.factor = static_cast<float>(c.residual_factor);
+        attention.shape = {c.num_heads, c.num_kv_heads,
+                           c.head_dim,  static_cast<float>(c.attention_scale),
+                           own.window,  static_cast<float>(c.attention_softcap)};
+    }
+
+    void gather_mlp(const std::string& layer, GatedMlp& mlp) {
+        const DecoderConfig& c = model_.config_;
+        const TensorNames& names = c.family->tensors;
+        const auto at = [&](std::string_view name) { return layer + std::string(name); };
+        need_layer_norm(layer, names.mlp_norm, mlp.norm);
+        if (names.gate_up_proj.empty()) {
+            need_projection(mlp.gate_up_proj, c.hidden_size, c.mlp_bias,
+                            {{at(names.gate_proj), c.intermediate_size},
+                             {at(names.up_proj), c.intermediate_size}});
+        } else {
+            need_projection(mlp.gate_up_proj, c.hidden_size, c.mlp_bias,
+                            {{at(names.gate_up_proj), 2 * c.intermediate_size}});
+        }
+        need_projection(mlp.down_proj, c.intermediate_size, c.mlp_bias,
+                        {{at(names.down_proj), c.hidden_size}});
+        need_layer_norm(layer, names.mlp_end_norm, mlp.end.norm);
+        mlp.end.factor = static_cast<float>(c.residual_factor);
+        mlp.activation = c.activation;
+    }
+
     // A tied model's files may hold the shared matrix twice; two different ones contradict the config.
-    void refuse_another_head() {
-        const StoredTensor* head = files_.find("lm_head.weight");
+    void refuse_another_head(const std::string& head_name, const std::string& embedding_name) {
+        const StoredTensor* head = files_.find(head_name);
         if (head == nullptr) return;
-        const StoredTensor& embedding = files_.at("model.embed_tokens.weight");
+        const StoredTensor& embedding = files_.at(embedding_name);
         if (head->type != embedding.type || head->bytes != embedding.bytes ||
             std::memcmp(head->data, embedding.data, head->bytes) != 0)
-            throw Error(files_.path().string() +
-                        ": the config ties lm_head.weight to model.embed_tokens.weight, but the "
-                        "file holds two different tensors: set tie_word_embeddings to false or "
-                        "remove lm_head.weight");
-        used_.insert("lm_head.weight");
+            throw Error(files_.path().string() + ": the config ties " + head_name + " to " +
+                        embedding_name +
+                        ", but the file holds two different tensors: set tie_word_embeddings to "
+                        "false or remove " +
+                        head_name);
+        used_.insert(head_name);
     }
 
     void refuse_unknown_tensors() {
@@ -173,7 +218,7 @@ class Decoder::Loader {
                         " is not part of the model that the config describes (model_type " +
                         model_.config_.model_type + ", " +
                         std::to_string(model_.config_.num_layers) + " layers, attention_bias " +
-                        (model_.config_.attention_bias ? "true" : "false") + ", mlp_bias " +
+                        (model_.config_.qkv_bias ? "true" : "false") + ", mlp_bias " +
                         (model_.config_.mlp_bias ? "true" : "false") + ")");
         }
     }
@@ -258,26 +303,48 @@ class Decoder::Loader {
         }
     }
 
-    // Which linears the adapter's targets name.
+    // Which linears the adapter's targets name. Of a family with names of its own a target may be one of
+    // Transformers' names, which is resolved to the own one.
     void find_adapters() {
         LoraSettings& lora = *model_.lora_;
         std::set<std::string> resolved;
         std::set<std::string> matched;
         for (auto& [path, linear] : model_.linears_) {
             for (const std::string& target : lora.target_modules) {
-                if (target != "all-linear" && !ends_with_module(path, target)) continue;
+                const std::string own = own_target(target, path);
+                if (own.empty()) continue;
                 adapted_.insert(linear);
                 matched.insert(target);
-                resolved.insert(target == "all-linear" ? last_part(path) : target);
+                resolved.insert(own);
             }
         }
         for (const std::string& target : lora.target_modules) {
             if (!matched.contains(target))
                 throw Error("lora.target_modules: \"" + target +
-                            "\" matches no linear layer of the model (there are: q_proj, k_proj, "
-                            "v_proj, o_proj, gate_proj, up_proj, down_proj; or all-linear)");
+                            "\" matches no linear layer of the model (there are: " +
+                            names_of_linears() + "; or all-linear)");
         }
         lora.target_modules.assign(resolved.begin(), resolved.end());
+    }
+
+    // The target in the family's names, where it names that linear; else empty.
+    std::string own_target(const std::string& target, const std::string& path) const {
+        if (target == "all-linear") return last_part(path);
+        if (ends_with_module(path, target)) return target;
+        const DecoderFamily& family = *model_.config_.family;
+        if (own_module(family, target) == path) return path;
+        const std::string common = common_module(family, path);
+        return ends_with_module(common, target) ? last_part(path) : "";
+    }
+
+    std::string names_of_linears() const {
+        std::string names;
+        std::set<std::string> seen;
+        for (const auto& [path, linear] : model_.linears_) {
+            if (!seen.insert(last_part(path)).second) continue;
+            names += (names.empty() ? "" : ", ") + last_part(path);
+        }
+        return names;
     }
 
     void attach_adapters() {
@@ -400,17 +467,36 @@ class Decoder::Loader {
     }
 
     void make_rotary_tables() {
+        const DecoderConfig& c = model_.config_;
+        make_rotary_tables(c.rope, model_.rotary_);
+        if (c.local_rope) make_rotary_tables(*c.local_rope, model_.local_rotary_);
+        for (std::size_t l = 0; l < model_.blocks_.size(); ++l) {
+            RotaryTables& tables = model_.blocks_[l].attention.rotary;
+            switch (c.layers[l].rope) {
+                case DecoderConfig::LayerRope::none:
+                    break;
+                case DecoderConfig::LayerRope::main:
+                    tables = model_.rotary_;
+                    break;
+                case DecoderConfig::LayerRope::local:
+                    tables = model_.local_rotary_;
+                    break;
+            }
+        }
+    }
+
+    void make_rotary_tables(const RopeConfig& rope, RotaryTables& tables) {
         const std::int64_t positions =
             options_.max_positions > 0 ? options_.max_positions : model_.config_.max_positions;
         const std::vector<float> frequencies =
-            rope_inverse_frequencies(model_.config_.rope, model_.config_.head_dim);
+            rope_inverse_frequencies(rope, model_.config_.rotary_dim);
         const Shape shape{positions, static_cast<std::int64_t>(frequencies.size())};
         const std::int64_t each = bytes_of(shape, DType::f32);
         Buffer buffer(model_.device_, 2 * each, Purpose::weights);
-        model_.rotary_ = {buffer.tensor(DType::f32, shape), buffer.tensor(DType::f32, shape, each)};
+        tables = {buffer.tensor(DType::f32, shape), buffer.tensor(DType::f32, shape, each)};
         if (!dry_) {
-            HostTensor cos(setup_.stream, model_.rotary_.cos, false);
-            HostTensor sin(setup_.stream, model_.rotary_.sin, false);
+            HostTensor cos(setup_.stream, tables.cos, false);
+            HostTensor sin(setup_.stream, tables.sin, false);
             fill_rope_tables(frequencies, cos.tensor(), sin.tensor());
             cos.write();
             sin.write();
@@ -510,8 +596,9 @@ void Decoder::load_adapter(const PeftAdapter& adapter, const std::string& source
     SetupStream setup(device_);
     std::set<std::string> loaded;
     for (const AdapterTensor& tensor : adapter.tensors) {
+        const std::string name = own_adapter_key(*config_.family, tensor.name);
         const auto found = std::find_if(parameters_.begin(), parameters_.end(),
-                                        [&](const Parameter& p) { return p.name == tensor.name; });
+                                        [&](const Parameter& p) { return p.name == name; });
         if (found == parameters_.end())
             throw Error(source + ": " + tensor.name +
                         " has no place in this model: the adapter belongs to another base");
@@ -520,7 +607,7 @@ void Decoder::load_adapter(const PeftAdapter& adapter, const std::string& source
                         ", the model needs " + found->master.shape().to_string() +
                         ": the adapter belongs to another base");
         copy_to_device(setup.stream, tensor.values.data(), found->master);
-        loaded.insert(tensor.name);
+        loaded.insert(name);
     }
     for (const Parameter& parameter : parameters_) {
         if (!loaded.contains(parameter.name))

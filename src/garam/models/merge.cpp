@@ -29,8 +29,9 @@ struct Change {
 std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapter& adapter,
                                          const std::string& source) {
     std::map<std::string, Change> changes;
+    const DecoderFamily& family = family_of(base.config(), base.path().string());
     for (const AdapterTensor& tensor : adapter.tensors) {
-        std::string path = tensor.name;
+        std::string path = own_adapter_key(family, tensor.name);
         const bool is_a = path.ends_with(".lora_A.weight");
         if (!path.starts_with(kPrefix) || (!is_a && !path.ends_with(".lora_B.weight")))
             throw Error(source + ": " + tensor.name +

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "garam/models/decoder_config.h"
+#include "garam/models/rope_config.h"
 #include "garam/runtime/device.h"
 
 namespace garam {

@@ -14,11 +14,12 @@ void gated_mlp_forward(Stream& stream, const GatedMlp& layer, const PassContext&
     if (layer.norm && projects_one_row(gate_up_proj, pass, x)) {
         const Tensor gate_up = make_activation(stream, pass, dtype, {tokens, 2 * wide});
         project_norm(stream, gate_up_proj, x, layer.norm, gate_up);
-        end_branch_of_row(stream, layer.end, pass, x, out, [&](const Tensor& y, const Tensor& addend) {
-            project_activation(stream, layer.down_proj, layer.activation,
-                               gate_up.slice_columns(0, wide),
-                               gate_up.slice_columns(wide, 2 * wide), y, addend);
-        });
+        end_branch_of_row(stream, layer.end, pass, x, out,
+                          [&](const Tensor& y, const Tensor& addend) {
+                              project_activation(stream, layer.down_proj, layer.activation,
+                                                 gate_up.slice_columns(0, wide),
+                                                 gate_up.slice_columns(wide, 2 * wide), y, addend);
+                          });
         return;
     }
     begin_branch(stream, layer.norm, pass, x, gate_up_proj, saved.normed, saved.rstd);

@@ -1,19 +1,24 @@
-// The MLP half of a decoder block: out = x + down(silu(gate(n)) * up(n)), n = rms_norm(x).
+// The MLP half of a decoder block: out = x + down(activation(gate(n)) * up(n)), n = rms_norm(x); nn/branch.h
+// says what else may stand at its ends.
 #pragma once
 
-#include "garam/nn/self_attention.h"
+#include "garam/core/activation.h"
+#include "garam/nn/branch.h"
 
 namespace garam {
 
 struct GatedMlp {
     RmsNorm norm;
-    Projection gate_up_proj;  // parts gate, up
+    Projection gate_up_proj;  // parts gate, up, or one with the rows of both
     Projection down_proj;
+    BranchEnd end;
+    Activation activation = Activation::silu;
 };
 
 struct GatedMlpSaved {
     Tensor normed, rstd, gate_up, product;
     ProjectionSaved gate_up_proj, down_proj;
+    BranchEndSaved end;
 };
 
 // x and out must be different memory.

@@ -4,7 +4,6 @@
 
 #include "garam/ops/elementwise.h"
 #include "garam/ops/matmul.h"
-#include "garam/ops/rms_norm.h"
 #include "garam/ops/row_matmul.h"
 
 namespace garam {
@@ -36,7 +35,7 @@ void lm_head_loss(Stream& stream, const LmHead& head, const Loss& loss, const Te
     const Tensor normed = arena.scratch(dtype, {rows, hidden});
     const Tensor rstd = arena.scratch(DType::f32, {rows});
     gather_rows(stream, x, target_rows, picked);
-    rms_norm_forward(stream, picked, head.norm.weight, head.norm.eps, normed, rstd);
+    norm_forward(stream, head.norm, picked, normed, rstd);
 
     const std::int64_t chunk = logits_chunk_rows(stream.device().profile(), vocab, rows);
     const Tensor logits = arena.scratch(DType::f32, {chunk, vocab}, Purpose::logits);
@@ -53,7 +52,7 @@ void lm_head_loss(Stream& stream, const LmHead& head, const Loss& loss, const Te
                                : narrow  ? narrow.slice_rows(0, end - begin)
                                          : some_logits;
         loss.evaluate(stream, some_logits, targets.slice_elements(begin, end),
-                      losses.slice_elements(begin, end), dlogits);
+                      losses.slice_elements(begin, end), dlogits, head.scale);
         if (!gradient) continue;
         if (head.weight_gradient)
             matmul(stream, dlogits, some, head.weight_gradient,
@@ -64,8 +63,7 @@ void lm_head_loss(Stream& stream, const LmHead& head, const Loss& loss, const Te
     add_sum(stream, losses, loss_sum);
     if (!gradient) return;
     const Tensor dpicked = arena.scratch(dtype, {rows, hidden});
-    rms_norm_backward(stream, normed, picked, head.norm.weight, rstd, dpicked, false,
-                      head.norm.weight_gradient);
+    norm_backward(stream, head.norm, normed, picked, rstd, dpicked, false);
     scatter_rows(stream, dpicked, target_rows, dx);
 }
 
@@ -76,7 +74,9 @@ void lm_head_logits(Stream& stream, const LmHead& head, const Tensor& x, const T
     const bool all = rows.elements() == 1 && x.rows() == 1;  // one token, as in decoding
     const Tensor picked = all ? x : arena.scratch(x.dtype(), {rows.elements(), x.columns()});
     if (!all) gather_rows(stream, x, rows, picked);
-    rms_norm_matmul(stream, picked, head.norm.weight, head.norm.eps, head.weight, logits);
+    rms_norm_matmul(stream, picked, head.norm.weight, head.norm.eps, head.weight, logits, {},
+                    head.norm.options);
+    if (head.scale.changes()) scale_logits(stream, logits, head.scale);
 }
 
 }  // namespace garam

@@ -1,9 +1,9 @@
-// The head of a language model: final norm, product with the output embedding, loss - only for the rows
-// that have a target, in chunks of rows, so that logits are never whole.
+// The head of a language model: final norm, product with the output embedding, scale of the logits, loss -
+// only for the rows that have a target, in chunks of rows, so that logits are never whole.
 #pragma once
 
 #include "garam/nn/loss.h"
-#include "garam/nn/self_attention.h"
+#include "garam/nn/norm.h"
 
 namespace garam {
 
@@ -11,6 +11,7 @@ struct LmHead {
     RmsNorm norm;
     Tensor weight;           // [vocab, hidden]; the token embedding itself when tied
     Tensor weight_gradient;  // f32, or empty
+    LogitScale scale;
 };
 
 // Rows of logits that are in memory at a time: a chunk of about 16 MiB keeps to a processor's cache and is

@@ -5,8 +5,9 @@
 namespace garam {
 
 void CrossEntropyLoss::evaluate(Stream& stream, const Tensor& logits, const Tensor& targets,
-                                const Tensor& losses, const Tensor& gradient) const {
-    cross_entropy(stream, logits, targets, losses, gradient);
+                                const Tensor& losses, const Tensor& gradient,
+                                const LogitScale& scale) const {
+    cross_entropy(stream, logits, targets, losses, gradient, scale);
 }
 
 }  // namespace garam

@@ -2,7 +2,7 @@
 // same form (label smoothing, distillation) are other classes.
 #pragma once
 
-#include "garam/runtime/stream.h"
+#include "garam/ops/logit_scale.h"
 
 namespace garam {
 
@@ -11,15 +11,16 @@ class Loss {
     virtual ~Loss() = default;
     // logits f32 [rows, vocab]; targets i32 [rows]; losses f32 [rows] are written. Unless it is empty,
     // `gradient` (f32 or bf16, perhaps the logits' own memory) becomes d(sum of losses)/d(logits); the
-    // logits may be lost.
+    // logits may be lost. `scale` makes the logits the model's, and is part of what the gradient is of.
     virtual void evaluate(Stream& stream, const Tensor& logits, const Tensor& targets,
-                          const Tensor& losses, const Tensor& gradient) const = 0;
+                          const Tensor& losses, const Tensor& gradient,
+                          const LogitScale& scale) const = 0;
 };
 
 class CrossEntropyLoss final : public Loss {
   public:
     void evaluate(Stream& stream, const Tensor& logits, const Tensor& targets, const Tensor& losses,
-                  const Tensor& gradient) const override;
+                  const Tensor& gradient, const LogitScale& scale) const override;
 };
 
 }  // namespace garam

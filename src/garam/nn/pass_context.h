@@ -27,7 +27,6 @@ const char* name_of(Recompute recompute);
 struct PassContext {
     AttentionSegments segments;
     Tensor positions;  // i32 [tokens]
-    RotaryTables rotary;
     DropoutContext dropout;
     bool keep = false;      // keep activations on the arena's low end
     bool decoding = false;  // no backward follows; one token goes by kernels of its own

@@ -115,27 +115,29 @@ bool projects_one_row(const Projection& projection, const PassContext& pass, con
 }
 
 void project_norm(Stream& stream, const Projection& projection, const Tensor& x,
-                  const Tensor& weight, float eps, const Tensor& y) {
+                  const RmsNorm& norm, const Tensor& y) {
     const ScratchScope scope(stream.arena());
     RowMatmulOptions options{.bias = projection.bias};
     if (projection.tail > 0) {
         options.tail = stream.arena().scratch(x.dtype(), {1, projection.tail});
-        rms_norm_matmul(stream, x, weight, eps, projection.lora.A, options.tail);
+        rms_norm_matmul(stream, x, norm.weight, norm.eps, projection.lora.A, options.tail, {},
+                        norm.options);
     }
-    rms_norm_matmul(stream, x, weight, eps,
-                    projection.packed.slice_rows(0, projection.out_features()), y, options);
+    rms_norm_matmul(stream, x, norm.weight, norm.eps,
+                    projection.packed.slice_rows(0, projection.out_features()), y, options,
+                    norm.options);
 }
 
-void project_activation(Stream& stream, const Projection& projection, const Tensor& gate,
-                        const Tensor& up, const Tensor& y, const Tensor& addend) {
+void project_activation(Stream& stream, const Projection& projection, Activation activation,
+                        const Tensor& gate, const Tensor& up, const Tensor& y,
+                        const Tensor& addend) {
     const ScratchScope scope(stream.arena());
     RowMatmulOptions options{.addend = addend, .bias = projection.bias};
     if (projection.tail > 0) {
         options.tail = stream.arena().scratch(gate.dtype(), {1, projection.tail});
-        gated_activation_matmul(stream, Activation::silu, gate, up, projection.lora.A,
-                                options.tail);
+        gated_activation_matmul(stream, activation, gate, up, projection.lora.A, options.tail);
     }
-    gated_activation_matmul(stream, Activation::silu, gate, up,
+    gated_activation_matmul(stream, activation, gate, up,
                             projection.packed.slice_rows(0, projection.out_features()), y, options);
 }
 

@@ -16,7 +16,9 @@
 #include <array>
 #include <vector>
 
+#include "garam/core/activation.h"
 #include "garam/nn/linear.h"
+#include "garam/nn/norm.h"
 #include "garam/ops/lora.h"
 
 namespace garam {
@@ -65,11 +67,12 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
 // Whether a pass takes the two below instead: one token of a card's decoding, whose input is made on the way
 // to the product (ops/row_matmul.h).
 bool projects_one_row(const Projection& projection, const PassContext& pass, const Tensor& x);
-// y [1, out] = projection of rms_norm(x), or of silu(gate) * up, plus `addend`.
+// y [1, out] = projection of norm(x), or of activation(gate) * up, plus `addend`.
 void project_norm(Stream& stream, const Projection& projection, const Tensor& x,
-                  const Tensor& weight, float eps, const Tensor& y);
-void project_activation(Stream& stream, const Projection& projection, const Tensor& gate,
-                        const Tensor& up, const Tensor& y, const Tensor& addend);
+                  const RmsNorm& norm, const Tensor& y);
+void project_activation(Stream& stream, const Projection& projection, Activation activation,
+                        const Tensor& gate, const Tensor& up, const Tensor& y,
+                        const Tensor& addend);
 
 // Makes the tail of an input again whose features were made again.
 void projection_refill(Stream& stream, const Projection& projection, const PassContext& pass,

@@ -1,6 +1,6 @@
 #include "garam/nn/self_attention.h"
 
-#include "garam/ops/rms_norm.h"
+#include "garam/ops/elementwise.h"
 #include "garam/ops/rotary.h"
 
 namespace garam {
@@ -11,17 +11,62 @@ struct Heads {
     Tensor q, k, v;
 };
 Heads heads_of(const SelfAttention& layer, const Tensor& qkv) {
-    const std::int64_t k = layer.qkv_proj.column(1);
-    const std::int64_t v = layer.qkv_proj.column(2);
+    const std::int64_t k = layer.shape.num_heads * layer.shape.head_dim;
+    const std::int64_t v = k + layer.shape.num_kv_heads * layer.shape.head_dim;
     return {qkv.slice_columns(0, k), qkv.slice_columns(k, v),
             qkv.slice_columns(v, layer.qkv_proj.out_features())};
 }
 
-// Their heads lie beside each other: one call.
+// q's and k's columns, which lie beside each other.
+Tensor q_and_k_of(const SelfAttention& layer, const Tensor& qkv) {
+    return qkv.slice_columns(
+        0, (layer.shape.num_heads + layer.shape.num_kv_heads) * layer.shape.head_dim);
+}
+
 void turn_q_and_k(Stream& stream, const SelfAttention& layer, const PassContext& pass,
                   const Tensor& qkv, bool inverse) {
-    rotary(stream, qkv.slice_columns(0, layer.qkv_proj.column(2)), layer.shape.head_dim,
-           pass.rotary.cos, pass.rotary.sin, pass.positions, inverse);
+    if (!layer.rotary.cos) return;
+    rotary(stream, q_and_k_of(layer, qkv), layer.shape.head_dim, layer.rotary.cos, layer.rotary.sin,
+           pass.positions, inverse);
+}
+
+// In place; what was there is kept for the backward.
+void normalise_q_and_k(Stream& stream, const SelfAttention& layer, const PassContext& pass,
+                       SelfAttentionSaved& saved) {
+    if (!layer.q_norm) return;
+    saved.unnormed = q_and_k_of(layer, saved.qkv);
+    saved.q_rstd = saved.k_rstd = Tensor();
+    if (pass.keep) {
+        const Tensor q_and_k = saved.unnormed;
+        saved.unnormed = make_activation(stream, pass, q_and_k.dtype(), q_and_k.shape());
+        cast(stream, q_and_k, saved.unnormed);
+        const auto rstd_of = [&](const RmsNorm& norm, std::int64_t heads) {
+            const std::int64_t tokens = q_and_k.rows();
+            return make_activation(
+                stream, pass, DType::f32,
+                norm.options.head_dim > 0 ? Shape{tokens, heads} : Shape{tokens});
+        };
+        saved.q_rstd = rstd_of(layer.q_norm, layer.shape.num_heads);
+        saved.k_rstd = rstd_of(layer.k_norm, layer.shape.num_kv_heads);
+    }
+    const Heads heads = heads_of(layer, saved.qkv);
+    const std::int64_t width = heads.q.columns();
+    norm_forward(stream, layer.q_norm, features(saved.unnormed, width), heads.q, saved.q_rstd);
+    norm_forward(stream, layer.k_norm,
+                 saved.unnormed.slice_columns(width, saved.unnormed.columns()), heads.k,
+                 saved.k_rstd);
+}
+
+// In place.
+void normalise_q_and_k_backward(Stream& stream, const SelfAttention& layer,
+                                const SelfAttentionSaved& saved, const Heads& gradients) {
+    if (!layer.q_norm) return;
+    const std::int64_t width = gradients.q.columns();
+    norm_backward(stream, layer.q_norm, gradients.q, features(saved.unnormed, width), saved.q_rstd,
+                  gradients.q, false);
+    norm_backward(stream, layer.k_norm, gradients.k,
+                  saved.unnormed.slice_columns(width, saved.unnormed.columns()), saved.k_rstd,
+                  gradients.k, false);
 }
 
 }  // namespace
@@ -48,22 +93,6 @@ Tensor make_activation(Stream& stream, const PassContext& pass, DType dtype, con
                                     : stream.arena().scratch(dtype, shape);
 }
 
-void normalise(Stream& stream, const RmsNorm& norm, const PassContext& pass, const Tensor& x,
-               const Projection& next, Tensor& normed, Tensor& rstd) {
-    normed = projection_input(stream, pass, x.dtype(), x.rows(), next);
-    rstd = pass.keep ? make_activation(stream, pass, DType::f32, {x.rows()}) : Tensor();
-    rms_norm_forward(stream, x, norm.weight, norm.eps, features(normed, x.columns()), rstd);
-}
-
-Tensor normalise_again(Stream& stream, const RmsNorm& norm, const PassContext& pass,
-                       const Tensor& x, const Projection& next, const Tensor& kept) {
-    if (pass.recompute < Recompute::norms_and_activation) return kept;
-    const Tensor normed =
-        stream.arena().scratch(x.dtype(), {x.rows(), next.in_features() + next.tail});
-    rms_norm_forward(stream, x, norm.weight, norm.eps, features(normed, x.columns()), {});
-    return normed;
-}
-
 void self_attention_forward(Stream& stream, const SelfAttention& layer, const PassContext& pass,
                             const Tensor& x, const Tensor& out, SelfAttentionSaved& saved,
                             const AttentionCache* cache) {
@@ -71,22 +100,23 @@ void self_attention_forward(Stream& stream, const SelfAttention& layer, const Pa
     const std::int64_t tokens = x.rows();
     const DType dtype = x.dtype();
 
-    if (projects_one_row(layer.qkv_proj, pass, x)) {
+    if (layer.norm && projects_one_row(layer.qkv_proj, pass, x)) {
         saved.qkv = make_activation(stream, pass, dtype, {tokens, layer.qkv_proj.out_features()});
-        project_norm(stream, layer.qkv_proj, x, layer.norm.weight, layer.norm.eps, saved.qkv);
+        project_norm(stream, layer.qkv_proj, x, layer.norm, saved.qkv);
     } else {
-        normalise(stream, layer.norm, pass, x, layer.qkv_proj, saved.normed, saved.rstd);
+        begin_branch(stream, layer.norm, pass, x, layer.qkv_proj, saved.normed, saved.rstd);
         saved.qkv = make_activation(stream, pass, dtype, {tokens, layer.qkv_proj.out_features()});
         projection_forward(stream, layer.qkv_proj, pass, saved.normed, saved.qkv, {},
                            saved.qkv_proj);
     }
+    normalise_q_and_k(stream, layer, pass, saved);
 
     saved.attended = make_activation(stream, pass, dtype,
                                      {tokens, layer.o_proj.in_features() + layer.o_proj.tail});
     const Tensor attended = features(saved.attended, layer.o_proj.in_features());
     if (cache != nullptr) {
-        cached_attention(stream, layer.shape, pass.segments, saved.qkv, pass.rotary.cos,
-                         pass.rotary.sin, pass.positions, *cache, attended);
+        cached_attention(stream, layer.shape, pass.segments, saved.qkv, layer.rotary.cos,
+                         layer.rotary.sin, pass.positions, *cache, attended);
     } else {
         turn_q_and_k(stream, layer, pass, saved.qkv, false);
         const Heads heads = heads_of(layer, saved.qkv);
@@ -94,7 +124,8 @@ void self_attention_forward(Stream& stream, const SelfAttention& layer, const Pa
         attention_forward(stream, layer.shape, pass.segments, heads.q, heads.k, heads.v, attended,
                           saved.lse);
     }
-    projection_forward(stream, layer.o_proj, pass, saved.attended, out, x, saved.o_proj);
+    end_branch(stream, layer.end, layer.o_proj, pass, saved.attended, x, out, saved.o_proj,
+               saved.end);
 }
 
 void self_attention_backward(Stream& stream, const SelfAttention& layer, const PassContext& pass,
@@ -108,7 +139,8 @@ void self_attention_backward(Stream& stream, const SelfAttention& layer, const P
     const std::int64_t width = layer.o_proj.in_features();
     const Tensor dattended = arena.scratch(dtype, {tokens, width});
     projection_backward(stream, layer.o_proj, pass, saved.attended, saved.o_proj,
-                        features(dx, x.columns() + layer.o_proj.tail), dattended);
+                        end_branch_backward(stream, layer.end, layer.o_proj, saved.end, dx),
+                        dattended);
 
     const Tensor dqkv = arena.scratch(dtype, {tokens, qkv_proj.out_features() + qkv_proj.tail});
     const Heads heads = heads_of(layer, saved.qkv);
@@ -117,16 +149,16 @@ void self_attention_backward(Stream& stream, const SelfAttention& layer, const P
                        features(saved.attended, width), saved.lse, gradients.q, gradients.k,
                        gradients.v);
     turn_q_and_k(stream, layer, pass, dqkv, true);
+    normalise_q_and_k_backward(stream, layer, saved, gradients);
     const Tensor dnormed = needs_dx || layer.norm.weight_gradient
                                ? arena.scratch(dtype, {tokens, x.columns()})
                                : Tensor();
-    const Tensor normed = normalise_again(stream, layer.norm, pass, x, qkv_proj, saved.normed);
+    const Tensor normed = begin_branch_again(stream, layer.norm, pass, x, qkv_proj, saved.normed);
     if (pass.recompute >= Recompute::norms_and_activation)
         projection_refill(stream, qkv_proj, pass, normed, saved.qkv_proj);
     projection_backward(stream, qkv_proj, pass, normed, saved.qkv_proj, dqkv, dnormed);
     if (!dnormed) return;
-    rms_norm_backward(stream, dnormed, x, layer.norm.weight, saved.rstd, features(dx, x.columns()),
-                      true, layer.norm.weight_gradient);
+    begin_branch_backward(stream, layer.norm, dnormed, x, saved.rstd, features(dx, x.columns()));
 }
 
 }  // namespace garam

@@ -1,38 +1,30 @@
 // The attention half of a decoder block: out = x + o_proj(attention(rope(q_proj(n)), rope(k_proj(n)),
-// v_proj(n))), n = rms_norm(x). Tensors [tokens, …] of the compute dtype.
+// v_proj(n))), n = rms_norm(x). Where a model has them, q and k are normalised before they are turned, and
+// nn/branch.h says what else may stand at the ends. Tensors [tokens, …] of the compute dtype.
 #pragma once
 
-#include "garam/nn/pass_context.h"
-#include "garam/nn/projection.h"
+#include "garam/nn/branch.h"
 #include "garam/ops/cached_attention.h"
 
 namespace garam {
 
-struct RmsNorm {
-    Tensor weight;           // [hidden]
-    Tensor weight_gradient;  // f32 [hidden], or empty
-    float eps = 1e-6f;
-};
-
 struct SelfAttention {
     RmsNorm norm;
-    Projection qkv_proj;  // parts q, k, v
+    Projection qkv_proj;  // parts q, k, v, or one with the rows of all
+    RmsNorm q_norm;       // of heads or of all columns
+    RmsNorm k_norm;
     Projection o_proj;
+    BranchEnd end;
     AttentionShape shape;
+    RotaryTables rotary;  // empty: q and k are not turned
 };
 
 struct SelfAttentionSaved {
     Tensor normed, rstd, qkv, attended, lse;
+    Tensor unnormed, q_rstd, k_rstd;  // of q and k beside each other, before their norms
     ProjectionSaved qkv_proj, o_proj;
+    BranchEndSaved end;
 };
-
-// rms_norm of x, as the wide input of `next`; `rstd` where a backward follows.
-void normalise(Stream& stream, const RmsNorm& norm, const PassContext& pass, const Tensor& x,
-               const Projection& next, Tensor& normed, Tensor& rstd);
-
-// What normalise() made, or the same again in scratch memory where the pass's policy dropped it.
-Tensor normalise_again(Stream& stream, const RmsNorm& norm, const PassContext& pass,
-                       const Tensor& x, const Projection& next, const Tensor& kept);
 
 // x and out must be different memory. With a cache (of this layer, of one sequence; its length stands in
 // pass.segments) the pass's keys and values go to its rows `pass.positions`, and attention sees the cache.
