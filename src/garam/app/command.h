@@ -66,6 +66,7 @@ std::unique_ptr<Command> make_config_command();
 std::unique_ptr<Command> make_eval_command();
 std::unique_ptr<Command> make_export_command();
 std::unique_ptr<Command> make_generate_command();
+std::unique_ptr<Command> make_import_config_command();
 std::unique_ptr<Command> make_merge_command();
 std::unique_ptr<Command> make_plan_command();
 std::unique_ptr<Command> make_train_command();

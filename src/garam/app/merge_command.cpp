@@ -37,7 +37,9 @@ Example:
     }
 
     void declare(Arguments& arguments) override {
-        arguments.positional("MODEL", model_, "Hugging Face model folder, or a GGUF file");
+        arguments.positional(
+            "MODEL", model_,
+            "Hugging Face model folder, GGUF file, or org/name in the local cache");
         arguments.positional("ADAPTER", adapter_, "PEFT LoRA folder or LoRA GGUF");
         arguments.positional("OUT", out_, "Folder to write; must not exist");
         arguments.option("--dtype", &dtype_,

@@ -7,7 +7,8 @@
 namespace garam {
 
 void SessionArguments::declare(Arguments& arguments, bool model_is_positional) {
-    const char* const meaning = "Hugging Face model folder, or a GGUF file";
+    const char* const meaning =
+        "Hugging Face model folder, GGUF file, or org/name in the local cache";
     if (model_is_positional) {
         arguments.positional("MODEL", model, meaning);
     } else {

@@ -3,6 +3,7 @@
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -53,7 +54,7 @@ class OneDocument : public YAML::EventHandler {
 
 class Flattener {
   public:
-    explicit Flattener(const std::string& name) : name_(name) {}
+    Flattener(const std::string& name, YamlLists lists) : name_(name), lists_(lists) {}
 
     void add_map(const YAML::Node& map, const std::string& prefix, int depth) {
         if (depth > kMaxDepth) fail(map.Mark(), "maps are nested too deeply");
@@ -76,6 +77,13 @@ class Flattener {
             add_map(node, key + ".", depth + 1);
             return;
         }
+        if (lists_ == YamlLists::of_maps && holds_maps(node)) {
+            if (depth > kMaxDepth) fail(mark, "lists are nested too deeply");
+            std::size_t index = 0;
+            for (const YAML::Node& item : node)
+                add(key + "." + std::to_string(index++), item, item.Mark(), depth + 1);
+            return;
+        }
         ConfigText value;
         if (node.IsNull() || node.IsMap()) {
             value.kind = ConfigText::Kind::null;
@@ -96,6 +104,12 @@ class Flattener {
         note(key, mark);
         count(mark);
         lines_.push_back({key, std::move(value), place(mark)});
+    }
+
+    static bool holds_maps(const YAML::Node& node) {
+        return node.IsSequence() && std::any_of(node.begin(), node.end(), [](const auto& item) {
+                   return item.IsMap() || item.IsSequence();
+               });
     }
 
     // Plain scalars carry the tag "?", quoted ones and blocks "!".
@@ -132,6 +146,7 @@ class Flattener {
     }
 
     std::string name_;
+    YamlLists lists_;
     std::map<std::string, int> first_line_;
     std::size_t values_ = 0;
     std::size_t text_ = 0;
@@ -140,7 +155,8 @@ class Flattener {
 
 }  // namespace
 
-std::vector<ConfigLine> parse_yaml_config(const std::string& text, const std::string& name) {
+std::vector<ConfigLine> parse_yaml_config(const std::string& text, const std::string& name,
+                                          YamlLists lists) {
     try {
         std::istringstream stream(text);
         YAML::Parser parser(stream);
@@ -152,7 +168,7 @@ std::vector<ConfigLine> parse_yaml_config(const std::string& text, const std::st
         if (document.IsNull()) return {};
         if (!document.IsMap())
             throw Error(name + ": a config is a map of keys (key: value), see `garam config`");
-        Flattener flattener(name);
+        Flattener flattener(name, lists);
         flattener.add_map(document, "", 0);
         return std::move(flattener).lines();
     } catch (const YAML::Exception& error) {
@@ -162,7 +178,7 @@ std::vector<ConfigLine> parse_yaml_config(const std::string& text, const std::st
     }
 }
 
-std::vector<ConfigLine> read_yaml_config(const std::filesystem::path& path) {
+std::vector<ConfigLine> read_yaml_config(const std::filesystem::path& path, YamlLists lists) {
     if (std::filesystem::is_directory(path))
         throw Error(path.string() + ": is a folder, a config is a YAML file");
     std::ifstream file(path, std::ios::binary);
@@ -176,7 +192,7 @@ std::vector<ConfigLine> read_yaml_config(const std::filesystem::path& path) {
         throw Error(path.string() + ": is larger than 1 MiB: this is no config file");
     if (text.find('\0') != std::string::npos)
         throw Error(path.string() + ": is a binary file, a config is a YAML file");
-    return parse_yaml_config(text, path.string());
+    return parse_yaml_config(text, path.string(), lists);
 }
 
 }  // namespace garam

@@ -21,9 +21,15 @@ struct ConfigLine {
     std::string source;  // "spam.yaml:7"
 };
 
+// Whether lists of maps and lists are read too, with the item's number as a part of the key:
+// "datasets.0.path".
+enum class YamlLists : std::uint8_t { of_values, of_maps };
+
 // In the order of the file. Throws Error.
-std::vector<ConfigLine> read_yaml_config(const std::filesystem::path& path);
+std::vector<ConfigLine> read_yaml_config(const std::filesystem::path& path,
+                                         YamlLists lists = YamlLists::of_values);
 // The same from text; `name` stands for the file in messages.
-std::vector<ConfigLine> parse_yaml_config(const std::string& text, const std::string& name);
+std::vector<ConfigLine> parse_yaml_config(const std::string& text, const std::string& name,
+                                          YamlLists lists = YamlLists::of_values);
 
 }  // namespace garam

@@ -29,17 +29,20 @@ class GgufFile;
 
 class ModelFiles {
   public:
-    // `path`: a folder with config.json, or a file ending in .gguf.
+    // `path`: a folder with config.json, a file ending in .gguf, or a hub name whose files are in the
+    // local cache (io/hub_cache.h).
     static ModelFiles open(const std::filesystem::path& path);
     ModelFiles(ModelFiles&&) noexcept;
     ModelFiles& operator=(ModelFiles&&) noexcept;
     ~ModelFiles();
 
+    // Where the files are.
     const std::filesystem::path& path() const;
     bool is_gguf() const;
     // config.json, or for a GGUF what its keys say in config.json's words.
     const Json& config() const;
-    // Hugging Face's repository name if the files tell it (config's _name_or_path), else empty.
+    // Hugging Face's repository name: by which it was opened, or which the files tell (config's
+    // _name_or_path), else empty.
     std::string name() const;
 
     const std::vector<StoredTensor>& tensors() const;

@@ -40,7 +40,7 @@ struct PeftAdapter {
         tensors;  // in the file's order; for each module both lora_A and lora_B
 };
 
-// Reads a folder; f16 and bf16 tensors are widened. Settings that change the mathematics and are not
+// Reads a folder, which a hub name in the local cache may stand for; f16 and bf16 tensors are widened. Settings that change the mathematics and are not
 // supported (use_dora, rank_pattern, modules_to_save, an init_lora_weights that alters the base, …) are
 // refused by name; keys that are not known are taken as harmless, as PEFT adds some with each version.
 // "base_layer" tensors that PEFT adds by itself are ignored, all others but lora_A and lora_B refused. Every

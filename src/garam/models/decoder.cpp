@@ -6,6 +6,7 @@
 #include "garam/core/error.h"
 #include "garam/ops/elementwise.h"
 #include "garam/ops/embedding.h"
+#include "garam/ops/embedding_noise.h"
 #include "garam/runtime/transfer.h"
 
 namespace garam {
@@ -125,6 +126,10 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
         const PhaseScope phase(stream.meter(), "forward");
         const RangeScope range(stream, "forward");
         embed(stream, device, x);
+        if (pass.neftune_noise_alpha > 0)
+            embedding_noise(stream, x, static_cast<float>(pass.neftune_noise_alpha),
+                            {pass.seed, device.step, 0, device.positions, device.samples},
+                            device.segments.device_cu_q);
         for (std::size_t l = 0; l < blocks_.size(); ++l) {
             const RangeScope layer(stream, layer_name(l));
             const auto block = static_cast<std::int64_t>(l);

@@ -28,9 +28,10 @@ namespace garam {
 
 // What a training pass does besides the arithmetic.
 struct TrainingPass {
-    std::uint64_t seed = 0;  // of dropout
+    std::uint64_t seed = 0;  // of dropout and noise
     std::uint32_t step = 0;  // optimiser steps done
     bool dropout = true;
+    double neftune_noise_alpha = 0;  // ops/embedding_noise.h; 0: none
     Recompute recompute = Recompute::nothing;
     BlockOffload* offload = nullptr;  // where inputs of blocks wait, with Recompute::offload
 };
@@ -64,6 +65,7 @@ class Decoder {
         Trained trained = Trained::nothing;
         std::optional<LoraSettings> lora;  // the adapter, trained or only applied
         std::uint64_t seed = 0;            // of a new adapter's A
+        double label_smoothing = 0;        // of the loss, in training and evaluation
         std::int64_t max_positions = 0;    // rows of the RoPE tables; 0: the config's
     };
 

@@ -588,7 +588,8 @@ Decoder::Decoder(Device& device, const ModelFiles& files, const Options& options
     : device_(device),
       config_(DecoderConfig::from_json(files.config(), files.path().string())),
       compute_(options.compute),
-      lora_(options.lora) {
+      lora_(options.lora),
+      loss_(options.label_smoothing) {
     GARAM_CHECK(compute_ == DType::f32 || compute_ == DType::bf16, "compute dtype");
     GARAM_CHECK(options.trained != Trained::adapter || lora_, "no adapter to train");
     GARAM_CHECK(options.trained != Trained::all_weights || !lora_,

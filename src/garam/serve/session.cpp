@@ -126,7 +126,7 @@ void Session::check_vocabulary() const {
 void Session::gather_eos_ids() {
     eos_ids_ = decoder_->config().eos_ids;
     if (tokenizer_->eos_id()) eos_ids_.push_back(*tokenizer_->eos_id());
-    const std::filesystem::path file = options_.model / "generation_config.json";
+    const std::filesystem::path file = files_.path() / "generation_config.json";
     if (!files_.is_gguf() && std::filesystem::exists(file)) {
         const Json config = Json::parse_file(file);
         if (const Json* ids = config.find("eos_token_id"); ids != nullptr)

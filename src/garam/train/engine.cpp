@@ -83,6 +83,7 @@ TrainingPass TrainingEngine::pass(std::int64_t steps_done) {
     pass.seed = options_.seed;
     pass.step = static_cast<std::uint32_t>(steps_done);
     pass.recompute = options_.recompute;
+    pass.neftune_noise_alpha = options_.neftune_noise_alpha;
     pass.offload = offload_ ? &*offload_ : nullptr;
     return pass;
 }

@@ -24,7 +24,8 @@ struct EngineOptions {
     OptimizerOptions optimizer;
     double max_grad_norm = 1;                  // 0: no clipping
     Recompute recompute = Recompute::nothing;  // gradient_checkpointing
-    std::uint64_t seed = 42;                   // of dropout
+    std::uint64_t seed = 42;                   // of dropout and noise
+    double neftune_noise_alpha = 0;            // on embeddings; 0: none
 };
 
 // Sizes that no micro-batch of a run exceeds.

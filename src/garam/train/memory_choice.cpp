@@ -55,10 +55,12 @@ MemoryChoice choose_memory(const MemoryQuestion& question) {
         EngineOptions engine = question.engine;
         engine.recompute = recompute;
         const std::int64_t passes = (question.accumulation + merged - 1) / merged;
-        return MemoryChoice{
+        MemoryChoice choice{
             recompute, merged,
             plan_memory(question.profile, question.files, engine,
                         merged_bounds(question.training, merged), passes, question.evaluation)};
+        choice.fits = choice.plan.total_bytes <= room && choice.plan.pinned_bytes <= pinned_room;
+        return choice;
     };
     const std::vector<std::int64_t> all = merges(question);
     if (all.size() == 1 && policies.size() == 1) return answer(all[0], policies[0]);
@@ -68,8 +70,7 @@ MemoryChoice choose_memory(const MemoryQuestion& question) {
             const bool few = merged * question.training.tokens < kFewTokens;
             if (few && merged != all.front() && recompute != policies.back()) continue;
             MemoryChoice choice = answer(merged, recompute);
-            if (choice.plan.total_bytes <= room && choice.plan.pinned_bytes <= pinned_room)
-                return choice;
+            if (choice.fits) return choice;
         }
     }
     MemoryChoice smallest = answer(1, policies.back());

@@ -24,6 +24,7 @@ struct MemoryChoice {
     Recompute recompute = Recompute::nothing;
     std::int64_t merged = 1;
     MemoryPlan plan;
+    bool fits = true;
 };
 
 // The least recomputing, then the largest merged micro-batch, whose plan fits the free memory of the
