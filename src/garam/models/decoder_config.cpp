@@ -91,8 +91,9 @@ class Builder {
         if (part == 1) return;
         if (!family().partial_rotary)
             throw Error(reader_.name(key) + " is not supported for model_type " + c.model_type);
-        c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_dim) * part);
-        if (!(part > 0 && part < 1) || c.rotary_dim < 2 || c.rotary_dim % 2 != 0)
+        if (part > 0 && part < 1)
+            c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_dim) * part);
+        if (c.rotary_dim == c.head_dim || c.rotary_dim < 2 || c.rotary_dim % 2 != 0)
             throw Error(reader_.name(key) + " " + std::to_string(part) + " of a head of " +
                         std::to_string(c.head_dim) + " is no even number of entries");
     }

@@ -56,6 +56,8 @@ class ScalingReader {
         rope_.original_max_position = config_.find(key) != nullptr
                                           ? config_.positive(key)
                                           : scaling_.positive(key, max_positions_);
+        if (rope_.original_max_position > 0x1p31)
+            throw Error(scaling_.name(key) + " is beyond 2^31");
     }
 
     void read_llama3() {
