@@ -56,6 +56,8 @@ TEST(DecoderConfig, RefusesByName) {
         {"rope_scaling", "{\"type\": \"longrope\", \"short_factor\": [1]}", "short_factor"},
         {"partial_rotary_factor", "0.5", "partial_rotary_factor"},
         {"use_bidirectional_attention", "true", "use_bidirectional_attention"},
+        {"rope_scaling", "{\"type\": \"yarn\", \"original_max_position_embeddings\": 1e20}",
+         "2^31"},
         {"rope_scaling", "{\"type\": \"linear\"}", "factor"},
         {"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": -1}", "factor"},
         {"rope_scaling", "3", "rope_scaling"},

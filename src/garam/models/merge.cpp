@@ -290,7 +290,7 @@ Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOp
         if (rope->kind != RopeConfig::Kind::standard) config.set("rope_scaling", rope_json(*rope));
     }
     if (base.is_gguf()) {
-        config.set("architectures", Json(Json::Array{Json("LlamaForCausalLM")}));
+        config.set("architectures", Json(Json::Array{Json(read.family->architecture)}));
         const auto set_id = [&](const char* key, const std::optional<std::int32_t>& id) {
             if (id && (config.find(key) == nullptr || config.find(key)->is_null()))
                 config.set(key, static_cast<std::int64_t>(*id));
