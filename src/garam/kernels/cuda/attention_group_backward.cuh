@@ -270,13 +270,8 @@ __global__ void __launch_bounds__(Tiles::Shares::kThreads, 1)
     extern __shared__ __align__(256) unsigned char group_shared_memory[];
     const typename Tiles::Places places{shared_address(group_shared_memory)};
     places.begin_barriers(4 * Tiles::kGroups);
-    if (threadIdx.x >= Tiles::kGroups * kWarpGroup) {
-        give_registers_back<Tiles::Shares::kLoading>();
-        load_group_keys<Tiles>(work, gradients, places);
-    } else {
-        take_registers<Tiles::Shares::kMultiplying>();
-        multiply_group_keys<Tiles>(work, gradients, places);
-    }
+    Tiles::Shares::divide([&] { load_group_keys<Tiles>(work, gradients, places); },
+                          [&] { multiply_group_keys<Tiles>(work, gradients, places); });
 #endif
 }
 
@@ -333,23 +328,14 @@ struct QueryRowsAhead {
     // The sum over a quad's lanes of dout (in a tile) * out, of row `tile_row`.
     __device__ __forceinline__ float delta(int half, std::uint32_t douts, int tile_row) const {
         const int lane = static_cast<int>(threadIdx.x) % 4;
-        const auto low = [](std::uint32_t x) { return __uint_as_float(x << 16); };
-        const auto high = [](std::uint32_t x) { return __uint_as_float(x & 0xffff0000u); };
         float sum = 0;
 #pragma unroll
         for (int i = 0; i < kPieces; ++i) {
             const int chunk = lane + i * 4;
             if (Layout::kChunks % 4 != 0 && chunk >= Layout::kChunks) continue;
-            const uint4 x = out[half][i];
-            const uint4 y =
+            const uint4 dout =
                 load_shared_16(douts + static_cast<std::uint32_t>(Layout::offset(tile_row, chunk)));
-            const std::uint32_t a[4] = {x.x, x.y, x.z, x.w};
-            const std::uint32_t b[4] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                sum = fmaf(low(a[j]), low(b[j]), sum);
-                sum = fmaf(high(a[j]), high(b[j]), sum);
-            }
+            sum = add_products(out[half][i], dout, sum);
         }
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
@@ -528,13 +514,8 @@ __global__ void __launch_bounds__(Tiles::Shares::kThreads, 1)
     extern __shared__ __align__(256) unsigned char group_shared_memory[];
     const typename Tiles::Places places{shared_address(group_shared_memory)};
     places.begin_barriers(4 * Tiles::kGroups);
-    if (threadIdx.x >= Tiles::kGroups * kWarpGroup) {
-        give_registers_back<Tiles::Shares::kLoading>();
-        load_group_queries<Tiles>(work, gradients, places);
-    } else {
-        take_registers<Tiles::Shares::kMultiplying>();
-        multiply_group_queries<Tiles>(work, gradients, places);
-    }
+    Tiles::Shares::divide([&] { load_group_queries<Tiles>(work, gradients, places); },
+                          [&] { multiply_group_queries<Tiles>(work, gradients, places); });
 #endif
 }
 
@@ -542,11 +523,9 @@ template <typename Tiles>
 void launch_group_queries_cut(StreamHandle stream, const AttentionWork& work,
                               const AttentionGradients& gradients) {
     allow_shared(attention_group_queries_kernel<Tiles>, Tiles::Places::kBytes);
-    const std::int64_t items =
-        (work.q_tokens * (work.heads / work.kv_heads) / Tiles::kRows + work.segments) *
-        work.kv_heads;
+    const std::int64_t items = packed_pieces(work, Tiles::kRows);
     attention_group_queries_kernel<Tiles>
-        <<<blocks_for_work(items), Tiles::Shares::kThreads, Tiles::Places::kBytes, stream>>>(
+        <<<blocks_for_work(work, items), Tiles::Shares::kThreads, Tiles::Places::kBytes, stream>>>(
             work, gradients);
     check_launch("attention_backward (dq, warp groups)");
 }
@@ -558,7 +537,7 @@ void launch_group_keys_cut(StreamHandle stream, const AttentionWork& work,
     const std::int64_t items =
         (work.q_tokens / Tiles::kKeys + work.segments) * work.kv_heads * gradients.parts;
     attention_group_keys_kernel<Tiles>
-        <<<blocks_for_work(items), Tiles::Shares::kThreads, Tiles::Places::kBytes, stream>>>(
+        <<<blocks_for_work(work, items), Tiles::Shares::kThreads, Tiles::Places::kBytes, stream>>>(
             work, gradients);
     check_launch("attention_backward (dk, dv, warp groups)");
 }

@@ -425,24 +425,17 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
         }
     }
     __syncthreads();
-    if (threadIdx.x >= Tiles::kGroups * kWarpGroup) {
-        give_registers_back<Tiles::Shares::kLoading>();
-        load_group_forward<Tiles>(work, places);
-    } else {
-        take_registers<Tiles::Shares::kMultiplying>();
-        multiply_group_forward<Tiles>(work, places);
-    }
+    Tiles::Shares::divide([&] { load_group_forward<Tiles>(work, places); },
+                          [&] { multiply_group_forward<Tiles>(work, places); });
 #endif
 }
 
 template <typename Tiles>
 void launch_group_forward_cut(StreamHandle stream, const AttentionWork& work) {
     allow_shared(attention_group_forward_kernel<Tiles>, Tiles::kBytes);
-    const std::int64_t items =
-        (work.q_tokens * (work.heads / work.kv_heads) / Tiles::kRows + work.segments) *
-        work.kv_heads;
+    const std::int64_t items = packed_pieces(work, Tiles::kRows);
     attention_group_forward_kernel<Tiles>
-        <<<blocks_for_work(items), Tiles::kThreads, Tiles::kBytes, stream>>>(work);
+        <<<blocks_for_work(work, items), Tiles::kThreads, Tiles::kBytes, stream>>>(work);
     check_launch("attention_group_forward");
 }
 

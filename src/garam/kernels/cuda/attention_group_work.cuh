@@ -17,14 +17,26 @@ struct GroupShares {
     static constexpr int kThreads = (kGroups + 1) * kWarpGroup;
     static constexpr int kLoading = kGroups == 2 ? 40 : 32;
     static constexpr int kMultiplying = kGroups == 2 ? 232 : 160;
+    // By all threads of a block: each side does its own, and with its share.
+    template <typename Load, typename Multiply>
+    __device__ __forceinline__ static void divide(const Load& load, const Multiply& multiply) {
+        if (threadIdx.x >= kGroups * kWarpGroup) {
+            give_registers_back<kLoading>();
+            load();
+        } else {
+            take_registers<kMultiplying>();
+            multiply();
+        }
+    }
 };
 
 // The blocks that `items` pieces of work take, of those that run at once.
-inline unsigned blocks_for_work(std::int64_t items) {
-    int device = 0, multiprocessors = 1;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-    return static_cast<unsigned>(std::min<std::int64_t>(items, multiprocessors));
+inline unsigned blocks_for_work(const AttentionWork& work, std::int64_t items) {
+    return static_cast<unsigned>(std::min<std::int64_t>(items, work.multiprocessors));
+}
+// Pieces of `rows` PackedRows, or a few more.
+inline std::int64_t packed_pieces(const AttentionWork& work, std::int64_t rows) {
+    return (work.q_tokens * (work.heads / work.kv_heads) / rows + work.segments) * work.kv_heads;
 }
 // The block's piece of work of a round: there and back, since what comes first is longer.
 __device__ __forceinline__ int dealt_work(int round) {
