@@ -156,6 +156,21 @@ TEST_F(OffloadChoiceTest, TheLastResortWhereTheHostHasRoom) {
     EXPECT_EQ(choose(small).recompute, Recompute::block);
 }
 
+// Whoever names a policy gets it, or is told that it does not fit; however the step is cut.
+TEST_F(OffloadChoiceTest, ANamedPolicyIsNotExchanged) {
+    DeviceProfile profile = card(std::int64_t{64} << 30);
+    profile.host_bytes = 2;  // no room for pinned memory
+    MemoryQuestion question{profile, job_->files, job_->engine, bounds_, {}, 4};
+    question.engine.recompute = Recompute::offload;
+    for (const std::int64_t merged : {0, 2}) {
+        question.merged = merged;
+        const MemoryChoice choice = choose_memory(question);
+        EXPECT_EQ(choice.recompute, Recompute::offload);
+        EXPECT_EQ(choice.merged, merged > 0 ? merged : 1);
+        EXPECT_FALSE(choice.fits);
+    }
+}
+
 TEST_F(OffloadChoiceTest, IsForCards) {
     DeviceProfile host = detect_cpu_profile();
     host.memory_bytes = 1;  // nothing fits

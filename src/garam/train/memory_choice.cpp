@@ -63,18 +63,20 @@ MemoryChoice choose_memory(const MemoryQuestion& question) {
         return choice;
     };
     const std::vector<std::int64_t> all = merges(question);
-    if (all.size() == 1 && policies.size() == 1) return answer(all[0], policies[0]);
+    MemoryChoice choice;
     // Without recomputing, down to micro-batches that still fill a card; then with it.
     for (const Recompute recompute : policies) {
         for (const std::int64_t merged : all) {
             const bool few = merged * question.training.tokens < kFewTokens;
             if (few && merged != all.front() && recompute != policies.back()) continue;
-            MemoryChoice choice = answer(merged, recompute);
+            choice = answer(merged, recompute);
             if (choice.fits) return choice;
         }
     }
-    MemoryChoice smallest = answer(1, policies.back());
-    return smallest.plan.pinned_bytes <= pinned_room ? smallest : answer(1, Recompute::block);
+    // The last is the smallest; on a card it may ask more of the host than there is.
+    if (question.chooses_recompute && choice.plan.pinned_bytes > pinned_room)
+        return answer(choice.merged, Recompute::block);
+    return choice;
 }
 
 std::vector<TokenBatch> merge_micro_batches(std::vector<TokenBatch> batches, std::int64_t merged) {
