@@ -340,8 +340,6 @@ int run(int argc, char** argv) {
     app.add_option("--accumulation", o.accumulation, "micro-batches of a step");
     app.add_option("--merge", o.merge, "micro-batches run as one");
     app.add_option("--recompute", o.recompute, "none, norms+activation, gate_up, block, offload");
-    app.add_flag_callback(
-        "--offload", [&o] { o.recompute = "offload"; }, "short for --recompute offload");
     app.add_option("--rank", o.rank, "LoRA's r, on all linears");
     app.add_option("--dropout", o.dropout, "lora_dropout");
     app.add_option("--steps", o.steps, "timed");

@@ -44,9 +44,12 @@ class LateDevice final : public Device {
     int copies = 0;
 
   protected:
-    void* take(std::int64_t bytes) override { return take_pinned(bytes); }
-    void give_back(void* pointer, std::int64_t bytes) noexcept override {
-        give_back_pinned(pointer, bytes);
+    static constexpr std::align_val_t kAlignment{256};
+    void* take(std::int64_t bytes) override {
+        return ::operator new(static_cast<std::size_t>(bytes), kAlignment);
+    }
+    void give_back(void* pointer, std::int64_t /*bytes*/) noexcept override {
+        ::operator delete(pointer, kAlignment);
     }
 
   private:

@@ -386,9 +386,8 @@ void ConfigTable::throw_unknown(const std::string& key, const std::string& sourc
 }
 
 void ConfigTable::reset(std::string_view key) {
-    const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                    [&](const Entry& entry) { return entry.key == key; });
-    GARAM_CHECK(found != entries_.end(), "no key " + std::string(key));
+    const Entry* const found = find(key);
+    GARAM_CHECK(found != nullptr, "no key " + std::string(key));
     const std::string& text = found->default_text;
     if (text == "\"\"")
         set(found->key, ConfigText{ConfigText::Kind::quoted, "", {}}, "");

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 
 #include "garam/core/philox.h"
 #include "garam/kernels/cuda/embedding_noise.h"

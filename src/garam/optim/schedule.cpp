@@ -6,6 +6,7 @@
 #include <numbers>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "garam/core/error.h"
 
@@ -117,12 +118,8 @@ double factor(const ScheduleOptions& options, std::int64_t steps_done) {
 struct Known {
     const char* name;
     bool is_set;
-    std::array<ScheduleType, 4> by;  // one repeated where there are fewer
+    std::vector<ScheduleType> by;
 };
-
-constexpr std::array<ScheduleType, 4> only(ScheduleType type) {
-    return {type, type, type, type};
-}
 
 }  // namespace
 
@@ -147,29 +144,28 @@ void check_schedule(const ScheduleOptions& options) {
     const ScheduleKwargs& kwargs = options.kwargs;
     const std::string prefix = "train.lr_scheduler_kwargs.";
     const std::string name(name_of(options.type));
-    const std::array<Known, 11> all{{
+    const std::vector<Known> all = {
         {"num_cycles",
          kwargs.num_cycles.has_value(),
          {cosine, cosine_with_min_lr, cosine_with_restarts, warmup_stable_decay}},
-        {"min_lr", kwargs.min_lr.has_value(), only(cosine_with_min_lr)},
-        {"min_lr_rate", kwargs.min_lr_rate.has_value(), only(cosine_with_min_lr)},
-        {"lr_end", kwargs.lr_end.has_value(), only(polynomial)},
-        {"power", kwargs.power.has_value(), only(polynomial)},
-        {"timescale", kwargs.timescale.has_value(), only(inverse_sqrt)},
-        {"num_decay_steps", kwargs.num_decay_steps.has_value(), only(warmup_stable_decay)},
-        {"num_stable_steps", kwargs.num_stable_steps.has_value(), only(warmup_stable_decay)},
-        {"min_lr_ratio", kwargs.min_lr_ratio.has_value(), only(warmup_stable_decay)},
-        {"warmup_type", kwargs.warmup_type != "linear", only(warmup_stable_decay)},
-        {"decay_type", kwargs.decay_type != "cosine", only(warmup_stable_decay)},
-    }};
+        {"min_lr", kwargs.min_lr.has_value(), {cosine_with_min_lr}},
+        {"min_lr_rate", kwargs.min_lr_rate.has_value(), {cosine_with_min_lr}},
+        {"lr_end", kwargs.lr_end.has_value(), {polynomial}},
+        {"power", kwargs.power.has_value(), {polynomial}},
+        {"timescale", kwargs.timescale.has_value(), {inverse_sqrt}},
+        {"num_decay_steps", kwargs.num_decay_steps.has_value(), {warmup_stable_decay}},
+        {"num_stable_steps", kwargs.num_stable_steps.has_value(), {warmup_stable_decay}},
+        {"min_lr_ratio", kwargs.min_lr_ratio.has_value(), {warmup_stable_decay}},
+        {"warmup_type", kwargs.warmup_type != "linear", {warmup_stable_decay}},
+        {"decay_type", kwargs.decay_type != "cosine", {warmup_stable_decay}},
+    };
     for (const Known& known : all) {
         if (!known.is_set ||
             std::find(known.by.begin(), known.by.end(), options.type) != known.by.end())
             continue;
         std::string schedules;
-        for (std::size_t i = 0; i < known.by.size(); ++i)
-            if (i == 0 || known.by[i] != known.by[i - 1])
-                schedules += (i == 0 ? "" : ", ") + std::string(name_of(known.by[i]));
+        for (const ScheduleType type : known.by)
+            schedules += (schedules.empty() ? "" : ", ") + std::string(name_of(type));
         throw Error(prefix + known.name + " belongs to " + schedules +
                     "; train.lr_scheduler_type is " + name);
     }

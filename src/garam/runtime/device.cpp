@@ -1,15 +1,11 @@
 #include "garam/runtime/device.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <utility>
 
 #include "garam/core/error.h"
-#include "garam/runtime/host_memory.h"
 
 namespace garam {
 
@@ -127,14 +123,11 @@ void Device::release_pinned(void* pointer, std::int64_t bytes) noexcept {
 }
 
 void* Device::take_pinned(std::int64_t bytes) {
-    void* pointer = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pointer == MAP_FAILED) throw host_memory_error("host memory", bytes, std::strerror(errno));
-    return pointer;
+    return take(bytes);
 }
 
 void Device::give_back_pinned(void* pointer, std::int64_t bytes) noexcept {
-    munmap(pointer, static_cast<std::size_t>(bytes));
+    give_back(pointer, bytes);
 }
 
 DeviceProfile profile_of_device(const std::string& name) {

@@ -48,13 +48,13 @@ class Trainer {
     }
 
     // Takes everything from a checkpoint, or throws Error and leaves it as it was.
-    void resume(const Checkpoint& checkpoint, const fs::path& folder) {
+    void resume(const Checkpoint& checkpoint) {
         const auto changed = differences(job_.identity, checkpoint.state().identity);
         if (!changed.empty()) {
             std::string list;
             for (const std::string& difference : changed)
                 list += (list.empty() ? "" : "; ") + difference;
-            throw Error(folder.string() + " belongs to another run: " + list);
+            throw Error(checkpoint.folder().string() + " belongs to another run: " + list);
         }
         HostTensors masters(*device_);
         HostTensors states(*device_);
@@ -406,7 +406,7 @@ EndReport train(const JobConfig& config, const std::string& config_yaml,
     if (!checkpoint) {
         folder.clear();
     } else {
-        trainer.resume(*checkpoint, resumed);
+        trainer.resume(*checkpoint);
     }
     remove_checkpoint_leftovers(output_dir);
     write_file_atomically(output_dir / "config.yaml", config_yaml);

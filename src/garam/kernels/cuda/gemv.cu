@@ -19,7 +19,6 @@ using Bf16 = __nv_bfloat16;
 constexpr int kWarps = 8;
 constexpr int kRows = 2;    // of b, a warp
 constexpr int kAtOnce = 4;  // vectors of a row that are under way together
-constexpr int kMostM = 4;
 constexpr int kElements = kVector<Bf16>;
 
 // Read once: not to be kept in the first-level cache, which holds a.
@@ -154,7 +153,7 @@ bool one_row(StreamHandle stream, const MatmulArguments& x) {
 }  // namespace
 
 bool gemv(StreamHandle stream, const MatmulArguments& x) {
-    if (x.m > kMostM || x.transpose_a || !x.transpose_b || !x.inputs_are_bf16) return false;
+    if (x.m > kMostGemvRows || x.transpose_a || !x.transpose_b || !x.inputs_are_bf16) return false;
     if (x.k % kElements != 0 || x.k > (std::int64_t{1} << 30) || !in_vectors(x.b)) return false;
     Rows a = x.a;
     if (x.m == 1) a.pitch = 0;

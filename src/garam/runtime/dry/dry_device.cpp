@@ -30,10 +30,6 @@ class DryDevice final : public Device {
     void give_back(void* pointer, std::int64_t bytes) noexcept override {
         munmap(pointer, static_cast<std::size_t>(bytes));
     }
-    void* take_pinned(std::int64_t bytes) override { return take(bytes); }
-    void give_back_pinned(void* pointer, std::int64_t bytes) noexcept override {
-        give_back(pointer, bytes);
-    }
 };
 
 }  // namespace
