@@ -10,6 +10,7 @@
 #   bench        the steps of the 2.4B shape;  bench8b, small, decode: other shapes
 #   ops          the 2.4B step op by op
 #   tune         the 2.4B step as the heuristic multiplies, and by a table tuned here
+#   offload      the 2.4B step with block inputs kept on the card, and in pinned host memory
 #   lora         the ops on groups of adapters beside their bytes
 #   peers        Transformers + PEFT on the same shapes, bf16
 set -uo pipefail
@@ -84,27 +85,36 @@ part_parity_ptx() {
     note "compiled from PTX: $(du -sh "$CUDA_CACHE_PATH" 2>/dev/null | cut -f1)"
     unset CUDA_CACHE_PATH
 }
-part_sanitizer() {
-    local tool
-    for tool in memcheck racecheck synccheck initcheck; do
-        local log=$OUT/sanitizer-$tool.log step=()
-        # Of the library's bf16 products initcheck does not see what the tensor copy engine writes.
-        [ $tool != initcheck ] || step=(--f32)
-        : >"$log"
-        limited 70 "$log" compute-sanitizer --tool $tool --error-exitcode 9 "$WORK/bin/step_bench" --shape tiny \
-            --device cuda --batch 2 --length 100 --steps 2 --warmup 2 --no-roofs "${step[@]}"
-        note "sanitizer $tool, training steps: status $?, $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -n 1)"
-        limited 70 "$log" compute-sanitizer --tool $tool --error-exitcode 9 "$WORK/bin/ops_tests" \
-            --gtest_filter="${SANITIZER_FILTER:-*/cuda}"
-        note "sanitizer $tool, op cases: status $?, $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -n 1)"
-    done
-}
-part_initcheck() {
-    local log=$OUT/initcheck.log
+# Every tool at once, the op cases in shards: a tool works on the processor while the card waits.
+sanitized() { # TOOL LOG PROGRAM…
+    local tool=$1 log=$2 status=0
+    shift 2
     : >"$log"
-    limited 70 "$log" compute-sanitizer --tool initcheck --error-exitcode 9 "$WORK/bin/step_bench" --shape tiny \
-        --device cuda --batch 2 --length 100 --steps 2 --warmup 2 --no-roofs --f32
-    note "initcheck, training steps in fp32: status $?, $(grep -E 'ERROR SUMMARY' "$log" | tail -n 1)"
+    limited "${SANITIZER_LIMIT:-400}" "$log" compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" || status=$?
+    printf 'status %d, %s' "$status" "$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -n 1)" >"$log.end"
+}
+part_sanitizer() {
+    local tool shard step
+    local tools=(${SANITIZERS:-memcheck racecheck synccheck initcheck}) shards=${SANITIZER_SHARDS:-4}
+    for tool in "${tools[@]}"; do
+        # Of the library's bf16 products initcheck does not see what the tensor copy engine writes.
+        step=()
+        [ "$tool" != initcheck ] || step=(--f32)
+        sanitized "$tool" "$OUT/$tool-step.log" "$WORK/bin/step_bench" --shape tiny --device cuda --batch 2 \
+            --length 100 --steps 2 --warmup 2 --no-roofs "${step[@]}" &
+        for ((shard = 0; shard < shards; shard++)); do
+            GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard sanitized "$tool" "$OUT/$tool-ops-$shard.log" \
+                "$WORK/bin/ops_tests" --gtest_filter="${SANITIZER_FILTER:-*/cuda}" &
+        done
+    done
+    wait
+    for tool in "${tools[@]}"; do
+        note "$tool, training steps: $(<"$OUT/$tool-step.log.end")"
+        for ((shard = 0; shard < shards; shard++)); do
+            note "$tool, op cases, shard $shard: $(grep -c '^\[       OK' "$OUT/$tool-ops-$shard.log") passed," \
+                "$(<"$OUT/$tool-ops-$shard.log.end")"
+        done
+    done
 }
 readonly EXAONE=(--shape exaone-2.4b)
 part_bench() {
@@ -118,6 +128,10 @@ part_ops_small() { bench ops-2x512 "${EXAONE[@]}" --batch 2 --length 512 --steps
 part_tune() {
     bench 16x512-heuristic "${EXAONE[@]}" --batch 16 --length 512 --tune "$OUT/products.json"
     bench 16x512-tuned "${EXAONE[@]}" --batch 16 --length 512 --products "$OUT/products.json"
+}
+part_offload() {
+    bench 16x512-block "${EXAONE[@]}" --batch 16 --length 512 --recompute block
+    bench 16x512-offload "${EXAONE[@]}" --batch 16 --length 512 --recompute offload
 }
 part_lora() {
     local log=$OUT/lora.log
