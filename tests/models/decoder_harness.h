@@ -27,6 +27,9 @@ struct DecoderHarness {
           model(*device, files, options),
           loss_sum(*device, DType::f32, {1}, Purpose::scratch) {}
 
+    DecoderHarness(const ModelFiles&& files, const Decoder::Options& options,
+                   const DeviceProfile& profile = detect_cpu_profile()) = delete;
+
     // Gradients of one optimiser step over the micro-batches; returns the summed loss.
     float gradients(const std::vector<TokenBatch>& micro_batches, const TrainingPass& pass = {}) {
         fill(stream, 0, model.all_gradients());

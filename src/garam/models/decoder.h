@@ -71,7 +71,9 @@ class Decoder {
 
     // Throws Error naming file, tensor and both shapes when weights and config disagree, when a tensor is
     // missing, unknown or not finite, or when the adapter's targets match nothing.
+    // The files stay as long as the model: weights are used in place where they can be.
     Decoder(Device& device, const ModelFiles& files, const Options& options);
+    Decoder(Device& device, const ModelFiles&& files, const Options& options) = delete;
     ~Decoder();
 
     Device& device() const { return device_; }
