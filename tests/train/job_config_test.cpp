@@ -114,7 +114,7 @@ TEST(JobConfig, RefusesKeysOfOtherToolsByName) {
     for (const char* key :
          {"train.fp16", "load_in_4bit", "train.deepspeed", "train.fsdp",
           "train.neftune_noise_alpha", "train.label_smoothing_factor", "train.group_by_length",
-          "lora.use_dora", "lora.rank_pattern", "lora.modules_to_save", "train.push_to_hub",
+          "lora.use_dora", "lora.eva_config", "lora.modules_to_save", "train.push_to_hub",
           "train.hub_model_id", "train.torch_compile", "train.dataloader_num_workers",
           "train.optim_args", "train.eval_strategy", "lora.task_type", "train.max_seq_length",
           "base_model"}) {
@@ -158,7 +158,20 @@ TEST(JobConfig, ResolvedYamlReadsBack) {
     for (const char* argument : {"train.learning_rate=2e-4", "train.bf16=true", "lora.r=32",
                                  "data.instruction=Is this spam? {text}\nAnswer:", "threads=2"})
         table.set_override(argument);
+    table.set_override(R"(lora.rank_pattern={q_proj: 4, .*\.up_proj: 16})");
+    table.set_override(R"(lora.target_modules=.*\.(q|up)_proj)");
+    table.set("lora.alpha_pattern.layers.0.self_attn.q_proj", "2.5", "test");
+    table.set("lora.alpha_pattern.k_proj", "3", "test");
+    table.set("lora.layers_to_transform", "[0, 3]", "test");
+    EXPECT_EQ(job.lora.rank_pattern[1], (std::pair<std::string, double>{R"(.*\.up_proj)", 16}));
+    EXPECT_EQ(job.lora.layers_to_transform, (std::vector<std::int64_t>{0, 3}));
     const std::string yaml = describe(job).to_yaml();
+    EXPECT_NE(yaml.find("\n  alpha_pattern: {layers.0.self_attn.q_proj: 2.5, k_proj: 3.0}\n"),
+              std::string::npos)
+        << yaml;
+    EXPECT_NE(yaml.find("\n  layers_to_transform: [0, 3]\n"), std::string::npos);
+    EXPECT_THROW(table.set("lora.rank_pattern.q_proj", "0", "test"), Error);
+    EXPECT_THROW(table.set("lora.rank_pattern", "q_proj", "test"), Error);
     EXPECT_NE(yaml.find("\n  learning_rate: 2.0e-04\n"), std::string::npos) << yaml;
     EXPECT_NE(yaml.find("\n  bf16: true\n"), std::string::npos);
     EXPECT_NE(yaml.find("\n  instruction: \"Is this spam? {text}\\nAnswer:\"\n"),
@@ -220,7 +233,20 @@ TEST(JobConfig, ValidatesWhatBelongsTogether) {
         },
         "train.method=lora");
     names([](JobConfig& j) { j.lora.target_modules = {}; }, "lora.target_modules is empty");
-    names([](JobConfig& j) { j.lora.target_modules = {".*_proj"}; }, "patterns");
+    names(
+        [](JobConfig& j) {
+            j.lora.target_modules = {".*_proj", "q_proj"};
+        },
+        "one regular expression alone");
+    names([](JobConfig& j) { j.lora.target_modules = {"(q"}; }, "lora.target_modules: \"(q\"");
+    names([](JobConfig& j) { j.lora.rank_pattern = {{"q_proj", 1.5}}; }, "whole number");
+    names([](JobConfig& j) { j.lora.layers_pattern = {"h"}; }, "needs lora.layers_to_transform");
+    names(
+        [](JobConfig& j) {
+            j.lora.target_modules = {".*_proj"};
+            j.lora.layers_to_transform = {0};
+        },
+        "name the layers");
     names([](JobConfig& j) { j.lora.target_modules = {"all-linear", "q_proj"}; }, "stands alone");
     // What is fine.
     EXPECT_EQ(refusal([](JobConfig& j) {

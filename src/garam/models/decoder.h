@@ -61,6 +61,7 @@ class Decoder {
         DType compute = DType::f32;  // f32 or bf16
         Trained trained = Trained::nothing;
         std::optional<LoraSettings> lora;  // the adapter, trained or only applied
+        double b_rate_factor = 1;          // B's learning rate over A's (LoRA+: Hayou et al., 2024)
         std::uint64_t seed = 0;            // of a new adapter's A
         std::int64_t max_positions = 0;    // rows of the RoPE tables; 0: the config's
     };

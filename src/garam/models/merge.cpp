@@ -23,12 +23,15 @@ constexpr std::string_view kHead = "lm_head.weight";
 struct Change {
     const AdapterTensor* A = nullptr;  // [r, in]
     const AdapterTensor* B = nullptr;  // [out, r]
+    std::int64_t r = 0;
+    double scaling = 1;
 };
 
 // By name of the base weight.
 std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapter& adapter,
                                          const std::string& source) {
     std::map<std::string, Change> changes;
+    const LoraTargets targets(adapter.settings);
     const DecoderFamily& family = family_of(base.config(), base.path().string());
     for (const AdapterTensor& tensor : adapter.tensors) {
         std::string path = own_adapter_key(family, tensor.name);
@@ -40,14 +43,20 @@ std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapt
         if (base.find(path) == nullptr)
             throw Error(source + ": " + tensor.name + " has no place in " + base.path().string() +
                         ": the adapter belongs to another base");
-        (is_a ? changes[path].A : changes[path].B) = &tensor;
+        // Patterns are of the names that the adapter's file has.
+        const std::string stored =
+            tensor.name.substr(kPrefix.size(), tensor.name.rfind(".lora_") - kPrefix.size());
+        Change& change = changes[path];
+        (is_a ? change.A : change.B) = &tensor;
+        change.r = targets.rank(stored);
+        change.scaling = targets.scaling(stored);
     }
     if (changes.empty()) throw Error(source + ": the adapter holds no tensor");
     for (const auto& [name, change] : changes) {
         if (change.A == nullptr || change.B == nullptr)
             throw Error(source + ": one of lora_A and lora_B of " + name + " is missing");
         const Shape& shape = base.at(name).shape;
-        const std::int64_t r = adapter.settings.r;
+        const std::int64_t r = change.r;
         const auto check = [&](const AdapterTensor& tensor, const Shape& needed) {
             if (!(tensor.shape == needed))
                 throw Error(source + ": " + tensor.name + " has shape " + tensor.shape.to_string() +
@@ -64,14 +73,15 @@ std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapt
 }
 
 // values[out, in] += scaling * B A, in double precision; the exact-as-can-be sum waits for its rounding.
-void add_change(const Change& change, double scaling, const Shape& shape, std::int64_t r,
-                std::vector<double>& row, const float* weight, std::int64_t o) {
+void add_change(const Change& change, const Shape& shape, std::vector<double>& row,
+                const float* weight, std::int64_t o) {
     const std::int64_t in = shape[1];
+    const std::int64_t r = change.r;
     for (std::int64_t i = 0; i < in; ++i)
         row[static_cast<std::size_t>(i)] = weight[o * in + i];
     for (std::int64_t k = 0; k < r; ++k) {
-        const double b =
-            scaling * static_cast<double>(change.B->values[static_cast<std::size_t>(o * r + k)]);
+        const double b = change.scaling *
+                         static_cast<double>(change.B->values[static_cast<std::size_t>(o * r + k)]);
         const float* const a = change.A->values.data() + k * in;
         for (std::int64_t i = 0; i < in; ++i)
             row[static_cast<std::size_t>(i)] += b * static_cast<double>(a[i]);
@@ -105,8 +115,7 @@ float16 rounded<float16>(double value) {
 
 // One tensor as it is written.
 template <typename T>
-void write_tensor(SafetensorsWriter& writer, const StoredTensor& tensor, const Change* change,
-                  double scaling, std::int64_t r) {
+void write_tensor(SafetensorsWriter& writer, const StoredTensor& tensor, const Change* change) {
     const auto elements = static_cast<std::size_t>(tensor.shape.elements());
     std::vector<float> weight(elements);
     read_tensor(tensor, weight.data());
@@ -117,7 +126,7 @@ void write_tensor(SafetensorsWriter& writer, const StoredTensor& tensor, const C
         std::vector<double> row(static_cast<std::size_t>(columns));
         for (std::int64_t o = begin; o < end; ++o) {
             if (change != nullptr) {
-                add_change(*change, scaling, tensor.shape, r, row, weight.data(), o);
+                add_change(*change, tensor.shape, row, weight.data(), o);
             } else {
                 std::copy_n(weight.data() + o * columns, columns, row.begin());
             }
@@ -297,7 +306,6 @@ MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapte
     write_file_atomically(folder / "config.json",
                           merged_config(base, report.dtype, tied, options).dump(2) + "\n");
 
-    const double scaling = adapter.settings.scaling();
     for (std::size_t s = 0; s < shards.size(); ++s) {
         const Shard& shard = shards[s];
         SafetensorsWriter writer(folder / shard_name(s, shards.size()), shard.entries,
@@ -307,16 +315,15 @@ MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapte
             const auto found = changes.find(tensor.name);
             const Change* change = found == changes.end() ? nullptr : &found->second;
             report.merged_tensors += change != nullptr;
-            const std::int64_t r = adapter.settings.r;
             switch (shard.entries[i].dtype) {
                 case DType::f32:
-                    write_tensor<float>(writer, tensor, change, scaling, r);
+                    write_tensor<float>(writer, tensor, change);
                     break;
                 case DType::f16:
-                    write_tensor<float16>(writer, tensor, change, scaling, r);
+                    write_tensor<float16>(writer, tensor, change);
                     break;
                 default:
-                    write_tensor<bfloat16>(writer, tensor, change, scaling, r);
+                    write_tensor<bfloat16>(writer, tensor, change);
                     break;
             }
         }
