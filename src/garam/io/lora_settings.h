@@ -26,6 +26,8 @@ struct LoraSettings {
     // Another r or lora_alpha for modules whose name, or its end, fits the expression; the first counts.
     std::vector<std::pair<std::string, double>> rank_pattern;
     std::vector<std::pair<std::string, double>> alpha_pattern;
+    std::string bias =
+        "none";  // which biases are trained beside it: none, all, lora_only (of its modules)
     std::string base_model_name_or_path;
 
     // Of modules without a pattern: alpha / r, or alpha / sqrt(r) with rsLoRA.

@@ -21,6 +21,7 @@ constexpr const char* kTensorsName = "adapter_model.safetensors";
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kEndA = ".lora_A.weight";
 constexpr std::string_view kEndB = ".lora_B.weight";
+constexpr std::string_view kEndBias = ".bias";
 constexpr std::int64_t kLargestRank = 1 << 20;
 
 // Keys of PEFT's LoraConfig that change what the adapter computes, or which modules it has beyond what
@@ -53,6 +54,7 @@ class ConfigReader {
     }
 
     LoraSettings read() const {
+        LoraSettings settings;
         const std::string type = need("peft_type").string(at("peft_type"));
         if (type != "LORA") refuse("peft_type", type, "supported is LORA");
         for (const std::string_view key : kUnsupportedUnlessEmpty) {
@@ -61,12 +63,12 @@ class ConfigReader {
                 refuse(std::string(key), value->dump(), "supported are plain LoRA and rsLoRA");
         }
         if (const Json* bias = config_.find("bias"); bias != nullptr && !is_empty(*bias)) {
-            if (bias->string(at("bias")) != "none")
-                refuse("bias", bias->string(), "supported is none");
+            settings.bias = bias->string(at("bias"));
+            if (settings.bias != "none" && settings.bias != "all" && settings.bias != "lora_only")
+                refuse("bias", settings.bias, "supported are none, all and lora_only");
         }
         check_initialisation();
 
-        LoraSettings settings;
         settings.r = need("r").integer(at("r"));
         if (settings.r < 1 || settings.r > kLargestRank)
             throw Error(at("r") + " is " + std::to_string(settings.r) + "; it must be in [1, " +
@@ -169,13 +171,20 @@ std::string module_of(const std::string& key, std::string_view end) {
 class TensorReader {
   public:
     TensorReader(const fs::path& path, const LoraSettings& settings)
-        : path_(path), targets_(settings), file_(SafetensorsFile::open(path)) {}
+        : path_(path),
+          targets_(settings),
+          has_biases_(settings.bias != "none"),
+          file_(SafetensorsFile::open(path)) {}
 
     // Also collects the module paths, in the order of the file.
     std::vector<AdapterTensor> read(std::vector<std::string>& modules) {
         std::vector<AdapterTensor> tensors;
         for (const StoredTensor& stored : file_->tensors()) {
             const std::string& name = stored.name;
+            if (has_biases_ && name.starts_with(kPrefix) && name.ends_with(kEndBias)) {
+                tensors.push_back(values_of(stored));
+                continue;
+            }
             if (name.find(".base_layer.") != std::string::npos) continue;
             const bool is_a = name.ends_with(kEndA);
             const std::string_view end = is_a ? kEndA : kEndB;
@@ -185,16 +194,7 @@ class TensorReader {
             check_pair(stored, module_of(name, end), is_a);
             if (is_a) modules.push_back(module_of(name, end));
 
-            AdapterTensor tensor;
-            tensor.name = name;
-            tensor.shape = stored.shape;
-            tensor.values.resize(static_cast<std::size_t>(stored.shape.elements()));
-            try {
-                read_tensor(stored, tensor.values.data());
-            } catch (const Error& error) {
-                throw Error(path_.string() + ": " + error.what());
-            }
-            tensors.push_back(std::move(tensor));
+            tensors.push_back(values_of(stored));
         }
         if (tensors.empty()) throw Error(path_.string() + ": holds no LoRA tensors");
         return tensors;
@@ -206,6 +206,19 @@ class TensorReader {
                     " is not supported; supported are LoRA on linear layers (" +
                     std::string(kPrefix) + "<module>" + std::string(kEndA) + " and " +
                     std::string(kEndB) + ")");
+    }
+
+    AdapterTensor values_of(const StoredTensor& stored) const {
+        AdapterTensor tensor;
+        tensor.name = stored.name;
+        tensor.shape = stored.shape;
+        tensor.values.resize(static_cast<std::size_t>(stored.shape.elements()));
+        try {
+            read_tensor(stored, tensor.values.data());
+        } catch (const Error& error) {
+            throw Error(path_.string() + ": " + error.what());
+        }
+        return tensor;
     }
 
     void check_pair(const StoredTensor& stored, const std::string& module, bool is_a) const {
@@ -222,6 +235,7 @@ class TensorReader {
 
     fs::path path_;
     LoraTargets targets_;
+    bool has_biases_;
     std::shared_ptr<const SafetensorsFile> file_;
 };
 
@@ -261,7 +275,7 @@ Json config_of(const LoraSettings& settings) {
         {"base_model_name_or_path", settings.base_model_name_or_path.empty()
                                         ? Json()
                                         : Json(settings.base_model_name_or_path)},
-        {"bias", Json("none")},
+        {"bias", Json(settings.bias)},
         {"fan_in_fan_out", Json(false)},
         {"inference_mode", Json(true)},
         {"init_lora_weights", Json(true)},

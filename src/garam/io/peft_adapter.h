@@ -1,5 +1,6 @@
 // LoRA adapters in PEFT's folder format: adapter_config.json and adapter_model.safetensors with keys
-// "base_model.model.<module path>.lora_A.weight" [r, in] and ".lora_B.weight" [out, r].
+// "base_model.model.<module path>.lora_A.weight" [r, in] and ".lora_B.weight" [out, r]; trained biases under
+// ".base_layer.bias" of modules with an adapter, ".bias" of others.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +24,14 @@ struct AdapterTensor {
 struct PeftAdapter {
     LoraSettings settings;
     std::vector<AdapterTensor>
-        tensors;  // in the file's order; for each module both lora_A and lora_B
+        tensors;  // in the file's order; for each module both lora_A and lora_B, and biases
 };
 
 // Reads a folder; f16 and bf16 tensors are widened. Settings that change the mathematics and are not
 // supported (use_dora, modules_to_save, an init_lora_weights that alters the base, …) are
 // refused by name; keys that are not known are taken as harmless, as PEFT adds some with each version.
-// "base_layer" tensors that PEFT adds by itself are ignored, all others but lora_A and lora_B refused. Every
+// Biases are read where `bias` says that they were trained; other "base_layer" tensors, which PEFT adds by
+// itself, are ignored, and all others but lora_A and lora_B refused. Every
 // pair has the rank of its module. Where target_modules are no list of names, or other fields choose among
 // them, the settings name the modules that the tensors belong to. NaN or infinity is an Error. Throws Error naming file and key.
 PeftAdapter read_peft_adapter(const std::filesystem::path& folder);

@@ -229,6 +229,10 @@ class Decoder::Loader {
         return !card_ && usable_in_place(*slot.stored, model_.compute_);
     }
 
+    bool is_trained_bias(const Slot& slot) const {
+        return trained_biases_.contains(slot.stored->name);
+    }
+
     // A card's layout of linears that read one input, and of the adapters around them: nn/projection.h.
     void pack_projections() {
         std::int64_t bytes = 0;
@@ -296,14 +300,14 @@ class Decoder::Loader {
     void place_weights() {
         std::int64_t bytes = 0;
         for (const Slot& slot : slots_) {
-            if (*slot.place || in_place(slot)) continue;
+            if (*slot.place || in_place(slot) || is_trained_bias(slot)) continue;
             bytes += bytes_of(slot.stored->shape, model_.compute_);
         }
         Buffer buffer(model_.device_, bytes, Purpose::weights);
         std::int64_t offset = 0;
         for (const Slot& slot : slots_) {
             const Shape& shape = slot.stored->shape;
-            if (*slot.place) continue;
+            if (*slot.place || is_trained_bias(slot)) continue;
             if (in_place(slot)) {
                 *slot.place = Tensor(const_cast<std::byte*>(slot.stored->data), model_.compute_,
                                      shape, model_.device_.kind());
@@ -332,6 +336,11 @@ class Decoder::Loader {
         for (const auto& [path, linear] : model_.linears_) {
             const auto adapter = adapters.find(path);
             if (adapter != adapters.end()) adapted_.emplace(linear, adapter->second);
+            const std::string& biases = model_.lora_->bias;
+            const std::string bias = path + ".bias";
+            if (used_.contains(bias) &&
+                (biases == "all" || (biases == "lora_only" && adapted_.contains(linear))))
+                trained_biases_.insert(bias);
         }
     }
 
@@ -365,6 +374,15 @@ class Decoder::Loader {
                                &linear->lora->B,
                                &linear->lora->B_gradient,
                                packed.contains(linear) ? linear->lora->scaling : 1});
+        }
+        for (auto& [path, linear] : model_.linears_) {
+            const std::string bias = path + ".bias";
+            if (!trained_biases_.contains(bias)) continue;
+            const char* const inner = adapted_.contains(linear) ? ".base_layer" : "";
+            const std::string key = "base_model.model." + path + inner + ".bias";
+            bias_of_.emplace(key, &files_.at(bias));
+            wanted_.push_back(
+                {key, files_.at(bias).shape, false, &linear->bias, &linear->bias_gradient});
         }
         if (!card_) return;
         for (const Packing& p : projections_)
@@ -540,6 +558,7 @@ class Decoder::Loader {
                 read_into(*slots_[i].stored, model_.parameters_[i].master);
         } else {
             for (const Slot& slot : slots_) {
+                if (is_trained_bias(slot)) continue;
                 if (in_place(slot)) {
                     check_finite(*slot.stored);
                 } else {
@@ -564,6 +583,11 @@ class Decoder::Loader {
     // PEFT's: A ~ kaiming_uniform(a = sqrt 5), that is uniform within 1 / sqrt(in); B = 0.
     void initialise_adapters() {
         for (std::size_t i = 0; i < model_.parameters_.size(); ++i) {
+            const auto bias = bias_of_.find(model_.parameters_[i].name);
+            if (bias != bias_of_.end()) {
+                read_into(*bias->second, model_.parameters_[i].master);
+                continue;
+            }
             // B's master was cleared.
             if (model_.parameters_[i].name.ends_with(".lora_B.weight")) continue;
             HostTensor host(setup_.stream, model_.parameters_[i].master, false);
@@ -586,6 +610,8 @@ class Decoder::Loader {
     bool tied_ = false;
     std::vector<Packing> projections_;
     std::map<const Linear*, ModuleAdapter> adapted_;
+    std::set<std::string> trained_biases_;                // beside an adapter: names of the base
+    std::map<std::string, const StoredTensor*> bias_of_;  // by parameter
     std::vector<Slot> slots_;
     std::vector<Wanted> wanted_;
     std::set<std::string> used_;

@@ -19,15 +19,31 @@ namespace {
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kHead = "lm_head.weight";
 
-// The two factors of one weight's change, of the adapter's own memory.
+// One adapter's change of one weight by its two factors, of the adapter's own memory.
 struct Change {
-    const AdapterTensor* A = nullptr;  // [r, in]
-    const AdapterTensor* B = nullptr;  // [out, r]
+    const AdapterTensor* A = nullptr;     // [r, in]
+    const AdapterTensor* B = nullptr;     // [out, r]
+    const AdapterTensor* bias = nullptr;  // instead of both: a trained bias
     std::int64_t r = 0;
-    double scaling = 1;
+    double scaling = 1;  // with the adapter's weight; of a bias the weight alone
 };
-
 // By name of the base weight.
+using Changes = std::map<std::string, std::vector<Change>>;
+
+void add_bias(const ModelFiles& base, const AdapterTensor& tensor, const std::string& key,
+              const std::string& source, std::map<std::string, Change>& changes) {
+    std::string name = key.substr(kPrefix.size());
+    const std::size_t inner = name.rfind(".base_layer.");
+    if (inner != std::string::npos) name.erase(inner, std::string_view(".base_layer").size());
+    const StoredTensor* stored = base.find(name);
+    if (stored == nullptr || !(stored->shape == tensor.shape))
+        throw Error(source + ": " + tensor.name + " of shape " + tensor.shape.to_string() +
+                    " has no place in " + base.path().string() +
+                    ": the adapter belongs to another base");
+    changes[name].bias = &tensor;
+}
+
+// Of one adapter, by name of the base weight.
 std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapter& adapter,
                                          const std::string& source) {
     std::map<std::string, Change> changes;
@@ -35,6 +51,11 @@ std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapt
     const DecoderFamily& family = family_of(base.config(), base.path().string());
     for (const AdapterTensor& tensor : adapter.tensors) {
         std::string path = own_adapter_key(family, tensor.name);
+        if (adapter.settings.bias != "none" && path.starts_with(kPrefix) &&
+            path.ends_with(".bias")) {
+            add_bias(base, tensor, path, source, changes);
+            continue;
+        }
         const bool is_a = path.ends_with(".lora_A.weight");
         if (!path.starts_with(kPrefix) || (!is_a && !path.ends_with(".lora_B.weight")))
             throw Error(source + ": " + tensor.name +
@@ -53,6 +74,7 @@ std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapt
     }
     if (changes.empty()) throw Error(source + ": the adapter holds no tensor");
     for (const auto& [name, change] : changes) {
+        if (change.bias != nullptr) continue;
         if (change.A == nullptr || change.B == nullptr)
             throw Error(source + ": one of lora_A and lora_B of " + name + " is missing");
         const Shape& shape = base.at(name).shape;
@@ -72,13 +94,17 @@ std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapt
     return changes;
 }
 
-// values[out, in] += scaling * B A, in double precision; the exact-as-can-be sum waits for its rounding.
+// row[in] += scaling * B A of that row, in double precision; the exact-as-can-be sum waits for its rounding.
 void add_change(const Change& change, const Shape& shape, std::vector<double>& row,
                 const float* weight, std::int64_t o) {
+    if (change.bias != nullptr) {
+        for (std::size_t i = 0; i < row.size(); ++i)
+            row[i] += change.scaling * (static_cast<double>(change.bias->values[i]) -
+                                        static_cast<double>(weight[i]));
+        return;
+    }
     const std::int64_t in = shape[1];
     const std::int64_t r = change.r;
-    for (std::int64_t i = 0; i < in; ++i)
-        row[static_cast<std::size_t>(i)] = weight[o * in + i];
     for (std::int64_t k = 0; k < r; ++k) {
         const double b = change.scaling *
                          static_cast<double>(change.B->values[static_cast<std::size_t>(o * r + k)]);
@@ -115,7 +141,8 @@ float16 rounded<float16>(double value) {
 
 // One tensor as it is written.
 template <typename T>
-void write_tensor(SafetensorsWriter& writer, const StoredTensor& tensor, const Change* change) {
+void write_tensor(SafetensorsWriter& writer, const StoredTensor& tensor,
+                  const std::vector<Change>* changes) {
     const auto elements = static_cast<std::size_t>(tensor.shape.elements());
     std::vector<float> weight(elements);
     read_tensor(tensor, weight.data());
@@ -125,11 +152,10 @@ void write_tensor(SafetensorsWriter& writer, const StoredTensor& tensor, const C
     parallel_for(rows, 16, [&](std::int64_t begin, std::int64_t end) {
         std::vector<double> row(static_cast<std::size_t>(columns));
         for (std::int64_t o = begin; o < end; ++o) {
-            if (change != nullptr) {
-                add_change(*change, tensor.shape, row, weight.data(), o);
-            } else {
-                std::copy_n(weight.data() + o * columns, columns, row.begin());
-            }
+            std::copy_n(weight.data() + o * columns, columns, row.begin());
+            if (changes != nullptr)
+                for (const Change& change : *changes)
+                    add_change(change, tensor.shape, row, weight.data(), o);
             for (std::int64_t i = 0; i < columns; ++i) {
                 const T value = rounded<T>(row[static_cast<std::size_t>(i)]);
                 if (!std::isfinite(static_cast<float>(value)))
@@ -265,16 +291,21 @@ Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOp
     return config;
 }
 
-MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapter,
-                               const std::string& adapter_source,
+MergeReport write_merged_model(const ModelFiles& base, const std::vector<WeightedAdapter>& adapters,
                                const std::filesystem::path& folder, const MergeOptions& options) {
-    const std::map<std::string, Change> changes = changes_of(base, adapter, adapter_source);
     const DecoderConfig config = DecoderConfig::from_json(base.config(), base.path().string());
     const bool tied = config.tie_word_embeddings.value_or(base.find(kHead) == nullptr);
-    if (tied && changes.contains(std::string(kHead)))
-        throw Error(adapter_source +
-                    ": an adapter of lm_head, which this base ties to its "
-                    "embedding, cannot be merged");
+    Changes changes;
+    for (const WeightedAdapter& one : adapters) {
+        for (auto& [name, change] : changes_of(base, *one.adapter, one.source)) {
+            if (tied && name == kHead)
+                throw Error(one.source +
+                            ": an adapter of lm_head, which this base ties to its "
+                            "embedding, cannot be merged");
+            change.scaling *= one.weight;
+            changes[name].push_back(change);
+        }
+    }
 
     MergeReport report;
     report.dtype = matrix_dtype(base, report.was_quantised);
@@ -313,7 +344,7 @@ MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapte
         for (std::size_t i = 0; i < shard.tensors.size(); ++i) {
             const StoredTensor& tensor = *shard.tensors[i];
             const auto found = changes.find(tensor.name);
-            const Change* change = found == changes.end() ? nullptr : &found->second;
+            const std::vector<Change>* change = found == changes.end() ? nullptr : &found->second;
             report.merged_tensors += change != nullptr;
             switch (shard.entries[i].dtype) {
                 case DType::f32:

@@ -1,4 +1,4 @@
-// An adapter folded into its base: W + s B A in place of W, as a Hugging Face model folder that needs no
+// Adapters folded into their base: W + sum of w s B A in place of W (w: the adapter's weight, 1 of one alone), as a Hugging Face model folder that needs no
 // adapter any more.
 //
 // Each sum is taken in double precision from the stored W and the fp32 adapter and rounded once to the
@@ -43,11 +43,23 @@ struct MergeReport {
 // Error when no setting that Transformers can read gives these divisors.
 Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOptions& options);
 
+// One of several adapters whose changes are added up, each times its weight.
+struct WeightedAdapter {
+    const PeftAdapter* adapter = nullptr;
+    std::string source;  // for messages
+    double weight = 1;
+};
+
 // Writes config.json, model.safetensors (or shards with an index) and a copy of generation_config.json
 // into `folder`, which exists. Tied embeddings stay tied. Throws Error naming tensor and both shapes when
 // the adapter does not fit the base, and when a weight cannot be written in the dtype asked for.
-MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapter,
-                               const std::string& adapter_source,
+MergeReport write_merged_model(const ModelFiles& base, const std::vector<WeightedAdapter>& adapters,
                                const std::filesystem::path& folder, const MergeOptions& options);
+inline MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapter,
+                                      const std::string& source,
+                                      const std::filesystem::path& folder,
+                                      const MergeOptions& options) {
+    return write_merged_model(base, {{&adapter, source}}, folder, options);
+}
 
 }  // namespace garam

@@ -132,7 +132,6 @@ constexpr ForeignKey kForeignKeys[] = {
      "only adapters are trained beside a frozen base, or all with "
      "train.method=full"},
     {"fan_in_fan_out", "the model's layout is known from its files; remove it"},
-    {"bias", "biases stay frozen (PEFT's none); remove it"},
     {"task_type", "causal language models are trained; remove it"},
     {"peft_type", "adapters are LoRA's; remove it"},
     {"inference_mode", "remove it"},

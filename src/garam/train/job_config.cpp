@@ -56,6 +56,9 @@ void describe_lora(JobConfig& c, ConfigTable& table) {
               between(1, 1 << 16));
     table.add("lora.alpha_pattern", &c.lora.alpha_pattern, "The same for lora_alpha.",
               Range{.low = 0, .high = 1e6, .low_open = true});
+    table.add_choice("lora.bias", c.lora.bias, {"none", "all", "lora_only"},
+                     "Biases of the base that are trained, too, and kept in the adapter: all, or "
+                     "those of linears with an adapter.");
     table.add("lora.use_rslora", &c.lora.use_rslora, "Rank-stabilised scale (see lora_alpha).");
     table.add("lora.loraplus_lr_ratio", &c.loraplus_lr_ratio,
               "LoRA+: the learning rate of B is this many times that of A, which is "
