@@ -141,8 +141,13 @@ TEST(JobConfig, NoForeignNameHidesAKeyOfOurs) {
 }
 
 TEST(JobConfig, RefusesValuesThatAreNotSupported) {
-    EXPECT_NE(refusal_of("lora.init_lora_weights=gaussian").find("none of: true"),
+    EXPECT_NE(refusal_of("lora.init_lora_weights=xavier").find("none of: true, gaussian"),
               std::string::npos);
+    EXPECT_NE(refusal_of("lora.init_lora_weights=pissa").find("pissa is not supported"),
+              std::string::npos);
+    EXPECT_NE(refusal_of("lora.init_lora_weights=eva").find("eva is not supported"),
+              std::string::npos);
+    EXPECT_NE(refusal_of("lora.bias=some").find("none of: none, all"), std::string::npos);
     EXPECT_NE(refusal_of("train.optim=adamw_8bit").find("not supported"), std::string::npos);
     EXPECT_NE(refusal_of("train.report_to=wandb").find("tensorboard"), std::string::npos);
     EXPECT_NE(refusal_of("lora.r=0"), "");

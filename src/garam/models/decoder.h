@@ -16,6 +16,7 @@
 #include "garam/core/token_batch.h"
 #include "garam/io/model_files.h"
 #include "garam/io/peft_adapter.h"
+#include "garam/models/adapter_init.h"
 #include "garam/models/decoder_config.h"
 #include "garam/models/device_batch.h"
 #include "garam/nn/gated_mlp.h"
@@ -62,8 +63,9 @@ class Decoder {
         Trained trained = Trained::nothing;
         std::optional<LoraSettings> lora;  // the adapter, trained or only applied
         double b_rate_factor = 1;          // B's learning rate over A's (LoRA+: Hayou et al., 2024)
-        std::uint64_t seed = 0;            // of a new adapter's A
-        std::int64_t max_positions = 0;    // rows of the RoPE tables; 0: the config's
+        LoraInit init = LoraInit::kaiming;  // of a new adapter
+        std::uint64_t seed = 0;             // of a new adapter's A
+        std::int64_t max_positions = 0;     // rows of the RoPE tables; 0: the config's
     };
 
     // Throws Error naming file, tensor and both shapes when weights and config disagree, when a tensor is

@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "garam/core/error.h"
-#include "garam/core/philox.h"
 #include "garam/models/adapter_targets.h"
 #include "garam/models/decoder.h"
 #include "garam/models/rope.h"
@@ -580,24 +579,21 @@ class Decoder::Loader {
         host.write();
     }
 
-    // PEFT's: A ~ kaiming_uniform(a = sqrt 5), that is uniform within 1 / sqrt(in); B = 0.
+    // A of a module stands before its B, whose master was cleared.
     void initialise_adapters() {
         for (std::size_t i = 0; i < model_.parameters_.size(); ++i) {
-            const auto bias = bias_of_.find(model_.parameters_[i].name);
+            const Parameter& parameter = model_.parameters_[i];
+            const auto bias = bias_of_.find(parameter.name);
             if (bias != bias_of_.end()) {
-                read_into(*bias->second, model_.parameters_[i].master);
+                read_into(*bias->second, parameter.master);
                 continue;
             }
-            // B's master was cleared.
-            if (model_.parameters_[i].name.ends_with(".lora_B.weight")) continue;
-            HostTensor host(setup_.stream, model_.parameters_[i].master, false);
-            const Tensor& master = host.tensor();
-            float* const values = master.data<float>();
-            Random random(options_.seed, i);
-            const double bound = 1 / std::sqrt(static_cast<double>(master.columns()));
-            for (std::int64_t e = 0; e < master.elements(); ++e)
-                values[e] = static_cast<float>(random.uniform(-bound, bound));
-            host.write();
+            if (parameter.name.ends_with(".lora_B.weight")) continue;
+            HostTensor a(setup_.stream, parameter.master, false);
+            HostTensor b(setup_.stream, model_.parameters_[i + 1].master);
+            initialise_lora(options_.init, options_.seed, i, a.tensor(), b.tensor());
+            a.write();
+            b.write();
         }
     }
 

@@ -30,6 +30,10 @@ void describe(DataConfig& c, ConfigTable& table) {
               "The key of a row's label; empty: labels are ignored.");
 }
 
+constexpr const char* kAltersBase =
+    "it takes its part out of the base weights, so that the adapter would belong to a base that is "
+    "on no disk; use true or orthogonal";
+
 void describe_lora(JobConfig& c, ConfigTable& table) {
     table.add("lora.r", &c.lora.r, "Rank of the adapters.", between(1, 1 << 16));
     table.add("lora.lora_alpha", &c.lora.lora_alpha,
@@ -64,8 +68,17 @@ void describe_lora(JobConfig& c, ConfigTable& table) {
               "LoRA+: the learning rate of B is this many times that of A, which is "
               "train.learning_rate; 1: the same. PEFT's create_loraplus_optimizer has no default.",
               Range{.low = 0, .high = 1e6, .low_open = true});
-    table.add_choice("lora.init_lora_weights", c.init_lora_weights, {"true"},
-                     "PEFT's initialisation: A Kaiming uniform, B zero.");
+    table
+        .add_choice("lora.init_lora_weights", c.init_lora_weights,
+                    {"true", "gaussian", "orthogonal"},
+                    "Where adapters begin: true (PEFT's: A Kaiming uniform, B zero), gaussian (A "
+                    "normal, B zero), or orthogonal (neither zero, their product is).")
+        .refused = {{"pissa", kAltersBase},
+                    {"olora", kAltersBase},
+                    {"loftq", kAltersBase},
+                    {"corda", kAltersBase},
+                    {"lora_ga", kAltersBase},
+                    {"eva", "it looks at data before it begins; use true or orthogonal"}};
     table.add(
         "lora.base_model_name_or_path", &c.lora.base_model_name_or_path,
         "What the adapter's config names as its base, for PEFT to load it on; empty: the model "

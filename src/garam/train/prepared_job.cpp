@@ -192,6 +192,7 @@ void choose_adapter(PreparedJob& job) {
             "lora.base_model_name_or_path");
     config.lora.base_model_name_or_path = job.base_name;
     job.engine.model.lora = config.lora;
+    job.engine.model.init = lora_init_from_name(config.init_lora_weights);
     job.engine.model.b_rate_factor = config.loraplus_lr_ratio;
 }
 
