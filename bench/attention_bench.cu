@@ -319,8 +319,13 @@ void run_case(const Case& c, int repeats, bool cuts) {
     if constexpr (kHeadDim <= 80) {
         bench.group_queries_cut<GroupQueryCut<kHeadDim, 2, 128, 3>>("dq: 2 groups, 128 keys");
         bench.group_queries_cut<GroupQueryCut<kHeadDim, 3, 64, 4>>("dq: 3 groups, 64 keys");
-        bench.group_keys_cut<GroupKeyCut<kHeadDim, 2, 64, 5>>("dk, dv: 2 groups, 5 stages", 1);
+        bench.group_queries_cut<GroupQueryCut<kHeadDim, 3, 64, 5>>("dq: 3 groups, 5 stages");
+        bench.group_keys_cut<GroupKeyCut<kHeadDim, 2, 64, 6>>("dk, dv: 2 groups, 6 stages", 1);
     }
+    if constexpr (kHeadDim == 96)
+        bench.group_queries_cut<GroupQueryCut<kHeadDim, 3, 64, 3>>("dq: 3 groups, 64 keys");
+    if constexpr (kHeadDim <= 96)
+        bench.group_keys_cut<GroupKeyCut<kHeadDim, 2, 64, 5>>("dk, dv: 2 groups, 5 stages", 1);
     if (cuts) {
         group_forward_cuts<kHeadDim>(bench);
         bench.parts();

@@ -135,9 +135,9 @@ double useful_flops(const ModelShape& s, const Options& o, std::int64_t adapter_
 
 Recompute recompute_of(const std::string& name) {
     for (const Recompute r : {Recompute::nothing, Recompute::norms_and_activation,
-                              Recompute::gate_up, Recompute::block})
+                              Recompute::gate_up, Recompute::block, Recompute::offload})
         if (name == name_of(r)) return r;
-    throw Error("--recompute: none, norms+activation, gate_up or block");
+    throw Error("--recompute: none, norms+activation, gate_up, block or offload");
 }
 
 // What the meter has heard over `repeats`, by op, the longest first.
@@ -232,13 +232,14 @@ void bench_steps(const Options& o, Device& device, const ModelFiles& files, cons
     const MemoryPlan plan =
         plan_memory(device.profile(), files, engine_options, bounds, o.accumulation / o.merge, {});
     const Clock::time_point loading = Clock::now();
-    TrainingEngine engine(device, files, engine_options, plan.arena_bytes);
+    TrainingEngine engine(device, files, engine_options, plan);
     std::printf(
-        "%s, %ld x %ld x %ld%s, recompute %s, r=%ld, dropout %.2f: planned %.2f GiB, "
+        "%s, %ld x %ld x %ld%s, recompute %s, r=%ld, dropout %.2f: planned %.2f GiB, %.2f pinned, "
         "loaded in %.1f s\n",
         o.shape.c_str(), static_cast<long>(o.batch), static_cast<long>(o.accumulation),
         static_cast<long>(o.length), o.merge > 1 ? " merged" : "", o.recompute.c_str(),
         static_cast<long>(o.rank), o.dropout, static_cast<double>(plan.total_bytes) / (1 << 30),
+        static_cast<double>(plan.pinned_bytes) / (1 << 30),
         std::chrono::duration<double>(Clock::now() - loading).count());
 
     std::vector<double> host, card;
@@ -267,6 +268,15 @@ void bench_steps(const Options& o, Device& device, const ModelFiles& files, cons
         s.median, s.least, s.most, host.size(), d.median, s.median / d.median, tokens / s.median,
         flops / s.median * 1e-12, 100 * flops / s.median / roofs.flops, loss,
         static_cast<double>(device.memory().peak) / (1 << 30));
+    // As training runs them: the host waits for the last one only.
+    const Clock::time_point begin = Clock::now();
+    for (std::int64_t i = 0; i < o.steps; ++i)
+        engine.enqueue_step(step, o.warmup + o.steps + i, 1e-4);
+    engine.results(true);
+    std::printf(
+        "back to back: %.4f s a step; %d shapes recorded\n",
+        std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(o.steps),
+        engine.micro_steps().recorded_shapes());
     std::fflush(stdout);
     if (device.profile().is_cuda() &&
         std::system("nvidia-smi --query-gpu=name,driver_version,memory.used,clocks.sm,"
@@ -329,7 +339,7 @@ int run(int argc, char** argv) {
     app.add_option("--length", o.length, "tokens of a sample");
     app.add_option("--accumulation", o.accumulation, "micro-batches of a step");
     app.add_option("--merge", o.merge, "micro-batches run as one");
-    app.add_option("--recompute", o.recompute, "none, norms+activation, gate_up, block");
+    app.add_option("--recompute", o.recompute, "none, norms+activation, gate_up, block, offload");
     app.add_option("--rank", o.rank, "LoRA's r, on all linears");
     app.add_option("--dropout", o.dropout, "lora_dropout");
     app.add_option("--steps", o.steps, "timed");

@@ -1,11 +1,18 @@
 # garam_room(NAME SOURCES … [LINK …]): the static library garam_NAME of one folder of src/garam.
 # LINK names the rooms and packages that it uses; `./dev lint` holds the includes against the table
 # of rooms.
+set(reading_rooms core io text data models serve train app)
 function(garam_room name)
   cmake_parse_arguments(ROOM "" "" "SOURCES;LINK" ${ARGN})
   add_library(garam_${name} STATIC ${ROOM_SOURCES})
   target_include_directories(garam_${name} PUBLIC "${PROJECT_SOURCE_DIR}/src")
   target_link_libraries(garam_${name} PUBLIC ${ROOM_LINK})
+  if(GARAM_FUZZ AND name IN_LIST reading_rooms)
+    # g++ calls __sanitizer_cov_trace_pc (tests/fuzz/coverage.cpp) in each basic block.
+    target_compile_options(garam_${name} PRIVATE -fsanitize-coverage=trace-pc)
+    target_compile_definitions(garam_${name} PRIVATE _GLIBCXX_ASSERTIONS)
+    target_link_libraries(garam_${name} INTERFACE garam_fuzz_coverage)
+  endif()
 endfunction()
 
 # garam_tests(NAME SOURCES … [LINK …]): the test binary of one room, run case by case by CTest with

@@ -88,7 +88,8 @@ TEST(YamlConfig, RefusesWithFileAndLine) {
     EXPECT_EQ(refusal("? [a]\n: 1\n"), "f.yaml:1: a key must be a plain name");
     EXPECT_EQ(refusal("- a\n- b\n"),
               "f.yaml: a config is a map of keys (key: value), see `garam config`");
-    EXPECT_EQ(refusal("a: 1\n---\nb: 2\n"), "f.yaml: holds several documents, one is allowed");
+    EXPECT_EQ(refusal("a: 1\n---\nb: 2\n"),
+              "f.yaml:2: holds several documents, or something behind the one that is allowed");
     EXPECT_EQ(refusal("a: 1\nb: [1, 2\nc: 3\n").rfind("f.yaml:", 0), 0u);
     EXPECT_NE(refusal("a: 1\nb: [1, 2\nc: 3\n").find("not valid YAML"), std::string::npos);
     EXPECT_NE(refusal("a: *nowhere\n").find("f.yaml:1: not valid YAML"), std::string::npos);
@@ -113,6 +114,25 @@ TEST(YamlConfig, HostileFilesEndInErrors) {
     EXPECT_NE(refusal(deep), "");
     EXPECT_NE(refusal(std::string(100'000, '[')), "");
     EXPECT_NE(refusal("a: [" + std::string(30'000, ',') + "1]"), "");
+}
+
+// The YAML library reads a comma that belongs to nothing as empty documents without end.
+TEST(YamlConfig, WhatBelongsToNoDocumentIsRefused) {
+    for (const char* text : {",", "a: 1\n,", "a: 1\n}", "]", "# a comment\n, b"})
+        EXPECT_NE(refusal(text), "") << text;
+}
+
+// 10,000 values are few, but each may be an alias of half the file, or lie below a key as long.
+TEST(YamlConfig, AliasesMultiplyNoLongText) {
+    const std::string half(400'000, 'x');
+    std::string values = "a: &a " + half + "\nb: [";
+    for (int i = 0; i < 5000; ++i)
+        values += "*a, ";
+    EXPECT_NE(refusal(values + "1]\n").find("too much text"), std::string::npos);
+    std::string keys = "? " + half + "\n: {";
+    for (int i = 0; i < 5000; ++i)
+        keys += "k" + std::to_string(i) + ": 1, ";
+    EXPECT_NE(refusal(keys + "}\n").find("too much text"), std::string::npos);
 }
 
 TEST(YamlConfig, RefusesFilesThatAreNoText) {

@@ -225,6 +225,23 @@ TEST(ConfigTable, WritesYaml) {
     EXPECT_NE(table_of(s).to_yaml().find("learning_rate: 2.0e-05\n"), std::string::npos);
 }
 
+TEST(ConfigTable, WritesSectionsWithinSections) {
+    Settings s;
+    ConfigTable table;
+    table.add("model", &s.model, "");
+    table.add("train.seed", &s.seed, "");
+    table.add("train.kwargs.ratio", &s.ratio, "");
+    table.add("train.kwargs.limit", &s.limit, "");
+    table.add("other.deep.note", &s.note, "");
+    table.set("train.kwargs.ratio", "0.5", "test");
+    table.set("train.kwargs", ConfigText{ConfigText::Kind::null, "", {}}, "test");  // "kwargs: {}"
+    const std::string yaml = table.to_yaml();
+    EXPECT_EQ(
+        yaml.substr(yaml.find("train:")),
+        "train:\n  seed: " + std::to_string(s.seed) +
+            "\n  kwargs:\n    ratio: 0.5\n    limit: null\nother:\n  deep:\n    note: null\n");
+}
+
 TEST(ConfigTable, ScatteredOrRepeatedKeysAreBugs) {
     Settings s;
     ConfigTable table = table_of(s);

@@ -173,6 +173,35 @@ TEST(Loader, WithoutShuffleRowsComeInOrder) {
     EXPECT_TRUE(std::is_sorted(rows.begin(), rows.end()));
 }
 
+TEST(Loader, GroupsByLengthWithinRunsOfTheShuffledOrder) {
+    const auto samples = random_samples(403, 60, 3);
+    LoaderOptions options{4, 2, 64, false, true, 9};
+    const Loader plain(samples, options);
+    options.group_by_length = true;
+    const Loader grouped(samples, options);
+    // 403 / (8 * 4) = 12 steps a run: 96 rows.
+    constexpr std::size_t kRun = 96;
+    for (const std::int64_t epoch : {0, 3}) {
+        auto in_order = rows_of_epoch(plain, epoch);
+        auto rows = rows_of_epoch(grouped, epoch);
+        ASSERT_EQ(rows.size(), samples.size());
+        const auto length = [&](std::int64_t row) {
+            return samples[static_cast<std::size_t>((row - 5) / 2)].tokens();
+        };
+        for (std::size_t begin = 0; begin < rows.size(); begin += kRun) {
+            const auto first = static_cast<std::ptrdiff_t>(begin);
+            const auto last = static_cast<std::ptrdiff_t>(std::min(begin + kRun, rows.size()));
+            for (std::ptrdiff_t i = first + 1; i < last; ++i)
+                EXPECT_GE(length(rows[static_cast<std::size_t>(i - 1)]),
+                          length(rows[static_cast<std::size_t>(i)]));
+            // The same rows as in that part of the shuffled order.
+            std::sort(in_order.begin() + first, in_order.begin() + last);
+            std::sort(rows.begin() + first, rows.begin() + last);
+        }
+        EXPECT_EQ(rows, in_order);
+    }
+}
+
 TEST(Loader, PackedSamplesStayApart) {
     const auto samples = random_samples(60, 40, 3);
     for (const bool packing : {false, true}) {

@@ -44,17 +44,7 @@ class GgufGolden : public ::testing::TestWithParam<std::string> {};
 TEST_P(GgufGolden, DequantisesBitForBit) {
     if (GetParam() == "absent") GTEST_SKIP() << "reference data is not here: golden/gguf/types";
     const fs::path folder = testing::data_dir() / "golden/gguf/types";
-    std::shared_ptr<const GgufFile> file;
-    try {
-        file = GgufFile::open(folder / (GetParam() + ".gguf"));
-    } catch (const Error& error) {
-        const std::string message = error.what();
-        for (const char* supported : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1"})
-            ASSERT_NE(GetParam(), supported) << message;
-        ASSERT_NE(message.find("which is not supported; supported are F32"), std::string::npos)
-            << message;
-        GTEST_SKIP() << message;
-    }
+    const auto file = GgufFile::open(folder / (GetParam() + ".gguf"));
     ASSERT_EQ(file->tensors().size(), 1u);
     const StoredTensor& tensor = file->tensors()[0];
     const auto golden = SafetensorsFile::open(folder / "dequant.safetensors");
@@ -248,8 +238,8 @@ TEST(Gguf, TensorsThatLieAreRefused) {
 TEST(Gguf, UnsupportedTypesAreNamed) {
     const std::string data(256, '\0');
     EXPECT_REFUSED(
-        good().tensor("w", {256}, 12, data).build(),
-        "tensor w is of type Q4_K, which is not supported; supported are F32, F16, BF16");
+        good().tensor("w", {256}, 10, data).build(),
+        "tensor w is of type Q2_K, which is not supported; supported are F32, F16, BF16");
     EXPECT_REFUSED(good().tensor("w", {256}, 4, data).build(), "of type number 4, which");
     EXPECT_REFUSED(good().tensor("w", {256}, 0xffffffffu, data).build(),
                    "of type number 4294967295");

@@ -4,10 +4,12 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <functional>
 
 #include "garam/core/error.h"
 #include "garam/io/gguf.h"
+#include "garam/io/gguf_metadata.h"
 #include "garam/io/safetensors.h"
 #include "io/gguf_builder.h"
 #include "io/mutation.h"
@@ -296,8 +298,13 @@ TEST(ModelFiles, GgufRopeScaling) {
               "null");
     EXPECT_EQ(scaling_of(small_llama().tensor_f32("rope_freqs.weight", {1}, {8.0f})),
               R"({"rope_type": "garam_divisors", "garam_rope_divisors": [8.0]})");
-    EXPECT_GGUF_REFUSED(small_llama().key_text("llama.rope.scaling.type", "yarn"),
-                        "RoPE scaling yarn is not supported");
+    EXPECT_EQ(scaling_of(small_llama()
+                             .key_text("llama.rope.scaling.type", "yarn")
+                             .key_f32("llama.rope.scaling.factor", 4.0f)
+                             .key_u32("llama.rope.scaling.original_context_length", 8)),
+              R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8})");
+    EXPECT_GGUF_REFUSED(small_llama().key_text("llama.rope.scaling.type", "ntk"),
+                        "RoPE scaling ntk is not supported");
     EXPECT_GGUF_REFUSED(small_llama().tensor_f32("rope_freqs.weight", {2}, {8.0f, 1.0f}),
                         "rope_freqs.weight must be f32 [1], not f32 [2]");
     EXPECT_GGUF_REFUSED(small_llama().tensor_f32("rope_freqs.weight", {1}, {0.0f}), "not positive");
@@ -316,10 +323,12 @@ TEST(ModelFiles, GgufMissingKeysAreNamed) {
 
 TEST(ModelFiles, GgufOfOtherModelsAreRefused) {
     GgufBuilder other;
-    other.key_text("general.architecture", "qwen2");
-    EXPECT_GGUF_REFUSED(other, "architecture qwen2 is not supported from GGUF; supported is llama");
+    other.key_text("general.architecture", "bert");
+    EXPECT_GGUF_REFUSED(other,
+                        "architecture bert is not supported from GGUF; supported are llama, qwen2");
     EXPECT_GGUF_REFUSED(small_llama().key_u32("llama.expert_count", 8), "mixture-of-experts");
-    EXPECT_GGUF_REFUSED(small_llama().key_u32("split.count", 2), "split GGUF");
+    EXPECT_GGUF_REFUSED(small_llama().key_u32("split.count", 2),
+                        "must end in -00001-of-00002.gguf");
     EXPECT_GGUF_REFUSED(small_llama().key_u32("llama.rope.dimension_count", 1),
                         "llama.rope.dimension_count is 1");
     EXPECT_GGUF_REFUSED(small_llama().key_u32("llama.attention.value_length", 4),
@@ -340,7 +349,7 @@ TEST(ModelFiles, GgufTensorsThatDoNotBelongAreNamed) {
          {"blk.0.ffn_gate_exps.weight", "blk.00.attn_v.weight", "blk.x.attn_v.weight",
           "blk.0.attn_v", "blk.0.attn_v.scale", "blk.", "position_embd.weight"})
         EXPECT_GGUF_REFUSED(small_llama().tensor_f32(name, {1}, {1}),
-                            "tensor " + std::string(name) + " is not one of a Llama model");
+                            "tensor " + std::string(name) + " is not one of a llama model");
     EXPECT_GGUF_REFUSED(small_llama().tensor_f32("blk.1.attn_v.weight", {1}, {1}),
                         "tensor blk.1.attn_v.weight lies beyond llama.block_count 1");
     EXPECT_GGUF_REFUSED(
@@ -359,6 +368,80 @@ TEST(ModelFiles, MutatedGgufModelsOpenOrAreRefused) {
         });
     EXPECT_GT(result.opened, 100);
     EXPECT_GT(result.refused, 1000);
+}
+
+// A file of each family with its tensors of zeros, as garam writes it.
+std::string small_model(const GgufArchitecture& family, const TempDir& dir) {
+    Json config = Json::parse(R"({"hidden_size": 4, "intermediate_size": 3, "num_hidden_layers": 4,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "vocab_size": 5,
+        "max_position_embeddings": 16, "sliding_window": 8})",
+                              "config");
+    config.set("model_type", family.model_type);
+    if (family.name == "phi3")
+        config.set("rope_scaling",
+                   Json(Json::Object{{"rope_type", "longrope"},
+                                     {"long_factor", Json(Json::Array{2.0, 4.0})},
+                                     {"short_factor", Json(Json::Array{1.0, 1.5})}}));
+    const GgufMetadata metadata = gguf_metadata(config, "config");
+    std::vector<GgufWriter::Entry> entries;
+    for (const auto& [name, values] : metadata.tensors)
+        entries.push_back({name, {static_cast<std::int64_t>(values.size())}, StoredType::f32});
+    for (const GgufName& name : family.model_names)
+        entries.push_back({gguf_name({std::nullopt, name.gguf, "weight"}), {5, 4}});
+    for (const GgufName& name : family.layer_names) {
+        const std::int64_t rows = name.gguf == "attn_k" ? 4 : 8;
+        entries.push_back({gguf_name({0, name.gguf, "weight"}), {rows, 4}});
+    }
+    const std::filesystem::path path = dir / "made.gguf";
+    GgufWriter writer(path, metadata.keys, entries);
+    for (const auto& [name, values] : metadata.tensors)
+        writer.write(name, values.data(), static_cast<std::int64_t>(values.size() * 4));
+    const std::vector<float> zeros(64);
+    for (std::size_t i = metadata.tensors.size(); i < entries.size(); ++i)
+        writer.write(entries[i].name, zeros.data(), entries[i].bytes());
+    writer.commit();
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(ModelFiles, EveryFamilyOpensFromGgufAndMutatedOnesOpenOrAreRefused) {
+    const TempDir dir;
+    for (const GgufArchitecture& family : gguf_architectures()) {
+        SCOPED_TRACE(family.model_type);
+        const std::string content = small_model(family, dir);
+        const ModelFiles files = ModelFiles::open(dir / "made.gguf");
+        // Without a window in its keys Mistral is Llama; the window makes it Mistral.
+        EXPECT_EQ(files.config().at("model_type").string(), family.model_type);
+        EXPECT_EQ(files.tensors().size(), family.model_names.size() + family.layer_names.size());
+        const fs::path path = dir / "m.gguf";
+        const testing::MutationResult result = testing::try_mutations(content, path, 400, 7, [&] {
+            const ModelFiles opened = ModelFiles::open(path);
+            for (const StoredTensor& tensor : opened.tensors())
+                values_of(tensor);
+        });
+        EXPECT_GT(result.opened + result.refused, 300);
+    }
+}
+
+TEST(ModelFiles, WindowsAndRopeOfOtherFamilies) {
+    const TempDir dir;
+    const auto config_of = [&](std::string_view type) {
+        small_model(*find_gguf_architecture_of(type), dir);
+        return ModelFiles::open(dir / "made.gguf").config();
+    };
+    EXPECT_EQ(
+        config_of("phi3").at("rope_scaling").dump(),
+        R"({"rope_type": "longrope", "long_factor": [2.0, 4.0], "short_factor": [1.0, 1.5]})");
+    EXPECT_EQ(config_of("phi3").at("original_max_position_embeddings").integer(), 16);
+    EXPECT_EQ(
+        config_of("exaone4").at("layer_types").dump(),
+        R"(["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"])");
+    EXPECT_EQ(config_of("smollm3").at("no_rope_layers").dump(), "[1, 1, 1, 0]");
+    EXPECT_EQ(config_of("gemma3_text").at("sliding_window_pattern").integer(), 6);
+    EXPECT_EQ(config_of("gemma2").at("query_pre_attn_scalar").integer(), 256);
+    EXPECT_EQ(config_of("exaone").at("num_layers").integer(), 4);
+    EXPECT_EQ(config_of("qwen2").find("attention_bias"), nullptr);
+    EXPECT_EQ(config_of("granite").at("logits_scaling").number(), 1);
 }
 
 }  // namespace

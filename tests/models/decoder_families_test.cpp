@@ -288,6 +288,8 @@ TEST(DecoderFamilyConfigs, DefaultsAreTransformers) {
     EXPECT_FALSE(config_of("qwen2", "").o_bias);
     EXPECT_EQ(config_of("gemma2", "").tie_word_embeddings, true);
     EXPECT_FALSE(config_of("exaone", R"("num_layers": 4)").tie_word_embeddings.has_value());
+    for (const char* part : {"0", "-1", "1e300", "0.1", "0.4"})
+        EXPECT_THROW(config_of("phi3", std::string(R"("partial_rotary_factor": )") + part), Error);
 }
 
 // A row says nothing that its tests do not show, and no two rows the same model.

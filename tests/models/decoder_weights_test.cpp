@@ -96,6 +96,17 @@ TEST(DecoderWeights, MissingAndUnknownTensors) {
     expect_mentions(load_error(dir.path()), {".bias", "attention_bias false"});
 }
 
+TEST(DecoderWeights, MoreLayersThanTensorsAreRefusedBeforeTheyAreMade) {
+    const TempDir dir;
+    const TinyModel model;
+    write_tiny_model(dir.path(), model);
+    Json config = model.config();
+    config.set("num_hidden_layers", 65536);
+    std::ofstream(dir / "config.json") << config.dump();
+    expect_mentions(load_error(dir.path()),
+                    {dir.path().string(), "num_hidden_layers is 65536", "tensors"});
+}
+
 TEST(DecoderWeights, NotFiniteIsRefused) {
     const TempDir dir;
     const TinyModel model;

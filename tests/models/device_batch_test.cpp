@@ -54,6 +54,16 @@ TEST_F(DeviceBatchTest, ExtraTokensAreASampleOfTheirOwn) {
     EXPECT_THROW(upload(stream_, tokens, {4, 4, 5}, {}), Bug);
 }
 
+TEST_F(DeviceBatchTest, LongSamplesTurnByRowsOfTheirOwn) {
+    const TokenBatch tokens = two_samples();
+    const DeviceBatch alike = upload(stream_, tokens, shape_of(tokens));
+    EXPECT_EQ(values_of<std::int32_t>(alike.rotary_rows), (Ints{0, 1, 2, 0, 1}));
+    const DeviceBatch batch =
+        upload(stream_, tokens, {7, 4, 5}, {.longest_short = 2, .long_rows = 100});
+    EXPECT_EQ(values_of<std::int32_t>(batch.rotary_rows), (Ints{100, 101, 102, 0, 1, 0, 0}));
+    EXPECT_EQ(values_of<std::int32_t>(batch.positions), (Ints{0, 1, 2, 0, 1, 0, 0}));
+}
+
 TEST_F(DeviceBatchTest, CachedKeysComeBeforeTheTokens) {
     TokenBatch tokens;
     tokens.append({5, 6}, {5, 6}, 0);

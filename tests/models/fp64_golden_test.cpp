@@ -3,8 +3,8 @@
 //
 // Bounds: an error here is a sum of roundings of random sign, which garam and PEFT make at the same links
 // of the same chain, so that their errors are draws of one distribution. PEFT's is known by the root mean
-// square of 16 draws a tensor. Of these draws themselves none is over 1.77 times it, and over all tensors
-// of a golden none is over 1.26 times it: garam's draw may be 2 and 1.5 times it. To the first comes what
+// square of 16 draws a tensor. Of these draws themselves none is over 2.04 times it, and over all tensors
+// of a golden none is over 1.45 times it: garam's draw may be 2 and 1.5 times it. To the first comes what
 // a tensor may have from roundings that PEFT lacks, or makes in fp32: one in a block, each of 0.41 u in the
 // mean (u = 2^-8, the most that rounding to 8 bits of significand changes), of random sign.
 #include <gtest/gtest.h>
@@ -35,10 +35,34 @@ struct Golden {
 };
 
 constexpr Golden kGoldens[] = {
-    {"case1_lora_r8_all", false, true},     {"case2_lora_r4_qv", false, true},
-    {"case3_rslora_r8_all", false, true},   {"case6_full_finetune", false, false},
-    {"llama-bias-linearrope", true, false}, {"llama-bias-linearrope", true, true},
-    {"llama-llama3rope-tied", true, false}, {"llama-llama3rope-tied", true, true},
+    {"case1_lora_r8_all", false, true},
+    {"case2_lora_r4_qv", false, true},
+    {"case3_rslora_r8_all", false, true},
+    {"case6_full_finetune", false, false},
+    {"llama-bias-linearrope", true, false},
+    {"llama-bias-linearrope", true, true},
+    {"llama-llama3rope-tied", true, false},
+    {"llama-llama3rope-tied", true, true},
+    {"exaone4", true, false},
+    {"exaone4", true, true},
+    {"gemma2", true, false},
+    {"gemma2", true, true},
+    {"gemma3-text", true, false},
+    {"gemma3-text", true, true},
+    {"granite", true, false},
+    {"granite", true, true},
+    {"mistral-sw8", true, false},
+    {"mistral-sw8", true, true},
+    {"olmo2", true, false},
+    {"olmo2", true, true},
+    {"phi3-partial", true, false},
+    {"phi3-partial", true, true},
+    {"qwen2-tied", true, false},
+    {"qwen2-tied", true, true},
+    {"qwen3-tied", true, false},
+    {"qwen3-tied", true, true},
+    {"smollm3-nope", true, false},
+    {"smollm3-nope", true, true},
 };
 
 using Case = std::tuple<Golden, DeviceProfile>;
@@ -108,12 +132,14 @@ TEST_P(Fp64Golden, Bf16IsAsNearAsPeft) {
     std::string worst_tensor, ratio_tensor;
     std::size_t tensors = 0;
     for (const Parameter& parameter : run.model.parameters()) {
-        ASSERT_TRUE(truth.has("grad." + parameter.name)) << parameter.name;
+        // Where base weights are bf16 in the file, the reference data has the truth.
+        const GoldenFile& exact = truth.has("grad." + parameter.name) ? truth : golden;
+        ASSERT_TRUE(exact.has("grad." + parameter.name)) << parameter.name;
         std::vector<float> mean = run.values(parameter.gradient);
         for (float& value : mean)
             value = static_cast<float>(static_cast<double>(value) / targets);
         const double error =
-            testing::relative_error(mean.data(), truth.at("grad." + parameter.name).values);
+            testing::relative_error(mean.data(), exact.at("grad." + parameter.name).values);
         const double peft = number("peft.rms_error." + parameter.name);
         EXPECT_LE(error, kTensor * peft + floor) << parameter.name;
         garam_square += error * error;

@@ -15,6 +15,7 @@ struct CrossEntropyCase {
     double size;  // of the logits
     Cost loss, gradient;
     LogitScale scale = {};
+    float smoothing = 0;
 };
 
 inline const std::vector<CrossEntropyCase>& cross_entropy_cases() {
@@ -40,6 +41,12 @@ inline const std::vector<CrossEntropyCase>& cross_entropy_cases() {
         {DType::f32, 7, 5000, 1, 5, {280000, 140028, 28}, {490000, 140028, 140028}, {0.5f, 4}},
         {DType::bf16, 3, 4103, 8, 3, {98472, 24630, 12}, {172326, 24630, 24630}, {1, 3}},
         {DType::f32, 2, 120001, 3, 4, {1920016, 960016, 8}, {3360028, 960016, 960016}, {1, 30}},
+        // Label smoothing: 1 and 2 flops more.
+        {DType::f32, 3, 7, 2, 1, {105, 96, 12}, {168, 96, 96}, {}, 0.1f},
+        {DType::f32, 7, 5000, 1, 5, {175000, 140028, 28}, {280000, 140028, 140028}, {}, 0.5f},
+        {DType::bf16, 2, 4097, 0, 3, {40970, 16396, 8}, {65552, 16396, 16396}, {}, 0.1f},
+        {DType::f32, 5, 65, 0, 30, {2925, 1320, 20}, {5200, 1320, 1320}, {1, 30}, 0.2f},
+        {DType::f32, 2, 40003, 5, 8, {400030, 320032, 8}, {640048, 320032, 320032}, {}, 0.9f},
     };
     return kCases;
 }
@@ -58,16 +65,21 @@ inline double slope(double logit, const LogitScale& scale) {
 
 // Of logits that are scaled already.
 inline std::vector<double> cross_entropy_reference(const std::vector<double>& logits,
-                                                   const std::vector<std::int32_t>& targets) {
+                                                   const std::vector<std::int32_t>& targets,
+                                                   double smoothing = 0) {
     std::vector<double> losses;
     const std::size_t vocab = targets.empty() ? 0 : logits.size() / targets.size();
     for (std::size_t row = 0; row < targets.size(); ++row) {
         const double* const x = logits.data() + row * vocab;
         const double maximum = *std::max_element(x, x + vocab);
         double sum = 0;
-        for (std::size_t i = 0; i < vocab; ++i)
+        double values = 0;
+        for (std::size_t i = 0; i < vocab; ++i) {
             sum += std::exp(x[i] - maximum);
-        losses.push_back(maximum + std::log(sum) - x[targets[row]]);
+            values += x[i];
+        }
+        losses.push_back(maximum + std::log(sum) - (1 - smoothing) * x[targets[row]] -
+                         smoothing * values / static_cast<double>(vocab));
     }
     return losses;
 }

@@ -2,8 +2,10 @@
 
 #include <limits>
 
+#include "garam/core/json.h"
 #include "ops/cross_entropy_cases.h"
 #include "ops/op_run.h"
+#include "testing/test_data.h"
 
 namespace garam::testing {
 namespace {
@@ -34,7 +36,7 @@ TEST_P(CrossEntropy, LossAndGradient) {
             run.run(
                 [&](Stream& stream, const std::vector<Tensor>& t) {
                     cross_entropy(stream, t[logits], t[targets], t[losses],
-                                  gradient ? t[logits] : Tensor(), c.scale);
+                                  gradient ? t[logits] : Tensor(), c.scale, c.smoothing);
                 },
                 gradient ? c.gradient : c.loss);
             std::vector<double> slopes;
@@ -45,16 +47,19 @@ TEST_P(CrossEntropy, LossAndGradient) {
             const double size = c.size * static_cast<double>(c.scale.factor);
             // The difference lse - logit rounds at the size of the logits; exp to 2 units and sums
             // of up to 64 additions move lse by some 70 units.
-            const std::vector<double> want = cross_entropy_reference(x, target);
+            const auto smoothing = static_cast<double>(c.smoothing);
+            const std::vector<double> want = cross_entropy_reference(x, target, smoothing);
             expect_close(run.values(losses), want, 0x1p-23, (8 * size + 70) * 0x1p-24, "losses");
             if (!gradient) continue;
+            const std::vector<double> plain = cross_entropy_reference(x, target);
+            const double uniform = smoothing / static_cast<double>(c.vocab);
             std::vector<double> want_gradient;
             for (std::int64_t r = 0; r < c.rows; ++r) {
-                const double lse = want[r] + x[r * c.vocab + target[r]];
+                const double lse = plain[r] + x[r * c.vocab + target[r]];
                 for (std::int64_t i = 0; i < c.vocab; ++i)
-                    want_gradient.push_back(
-                        (std::exp(x[r * c.vocab + i] - lse) - (i == target[r] ? 1 : 0)) *
-                        slopes[r * c.vocab + i]);
+                    want_gradient.push_back((std::exp(x[r * c.vocab + i] - lse) - uniform -
+                                             (i == target[r] ? 1 - smoothing : 0)) *
+                                            slopes[r * c.vocab + i]);
             }
             // x - maximum rounds to half a unit of up to 8 sizes, which is the exponential's
             // relative error; the absolute part is the cancellation at the target and results that
@@ -62,6 +67,55 @@ TEST_P(CrossEntropy, LossAndGradient) {
             expect_close(run.values(logits), want_gradient,
                          1.01 * unit_of(c.dtype) + (8 * size + 80) * 0x1p-24, 0x1p-22, "dlogits");
         }
+    }
+}
+
+// PyTorch's, whose loss is the mean over targets that are not padding.
+TEST_P(CrossEntropy, SmoothingOfPyTorch) {
+    GARAM_REQUIRE_DATA("golden/optim_sched/label_smoothing.json");
+    const Json golden =
+        Json::parse_file(data_dir() / "golden" / "optim_sched" / "label_smoothing.json");
+    std::vector<double> x;
+    for (const Json& row : golden.at("logits").array())
+        for (const Json& logit : row.array())
+            x.push_back(logit.number());
+    std::vector<std::int32_t> target;
+    double counted = 0;
+    for (const Json& id : golden.at("targets").array()) {
+        target.push_back(static_cast<std::int32_t>(id.integer()));
+        if (target.back() == golden.at("pad").integer())
+            target.back() = -1;
+        else
+            ++counted;
+    }
+    const auto rows = static_cast<std::int64_t>(target.size());
+    const std::int64_t vocab = static_cast<std::int64_t>(x.size()) / rows;
+    for (const Json& c : golden.at("cases").array()) {
+        const std::string name = c.at("name").string();
+        if (!name.starts_with("cross_entropy_eps")) continue;
+        SCOPED_TRACE(name);
+        const float smoothing = std::stof(name.substr(name.find("eps") + 3));
+        OpRun run(GetParam());
+        const int logits = run.in_place(DType::f32, rows, vocab);
+        run.set(logits, x);
+        const int targets = run.integers(target);
+        const int losses = run.output(DType::f32, 1, rows);
+        const double elements = static_cast<double>(rows * vocab);
+        run.run(
+            [&](Stream& stream, const std::vector<Tensor>& t) {
+                cross_entropy(stream, t[logits], t[targets], t[losses], t[logits], {}, smoothing);
+            },
+            {(smoothing > 0 ? 8 : 6) * elements, 4 * elements + 4.0 * static_cast<double>(rows),
+             4 * elements + 4.0 * static_cast<double>(rows)});
+        double loss = 0;
+        for (const double row : run.values(losses))
+            loss += row / counted;
+        EXPECT_NEAR(loss, c.at("loss").number(), 1e-6);
+        std::vector<double> want;
+        for (const Json& row : c.at("grad").array())
+            for (const Json& value : row.array())
+                want.push_back(value.number() * counted);
+        expect_close(run.values(logits), want, 2e-6, 4e-7, "dlogits");
     }
 }
 

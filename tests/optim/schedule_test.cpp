@@ -56,7 +56,7 @@ TEST(Schedule, GoldenFactorsOfTransformers) {
         options.warmup_steps = setting(settings, "warmup");
         options.total_steps = setting(settings, "total");
         if (const Json* rate = settings.find("min_lr_rate"); rate != nullptr)
-            options.min_lr_rate = rate->number();
+            options.kwargs.min_lr_rate = rate->number();
         const Json::Array& lr = entry.at("lr").array();
         for (std::size_t n = 0; n < lr.size(); ++n) {
             // The same double arithmetic in the same order; an ulp of 1 is left for another libm.
@@ -67,6 +67,86 @@ TEST(Schedule, GoldenFactorsOfTransformers) {
         ++checked;
     }
     EXPECT_GT(checked, 0);
+}
+
+// Of the schedules with options: made by Transformers, see schedules/README.md.
+TEST(Schedule, OptionsAsTransformersHasThem) {
+    const Json golden = Json::parse_file(testing::source_dir() / "tests" / "optim" / "schedules" /
+                                         "schedules.json");
+    for (const Json& entry : golden.at("schedules").array()) {
+        const std::string trace = entry.dump();
+        SCOPED_TRACE(trace.substr(0, 200));
+        ScheduleOptions options;
+        options.type = schedule_type_from_name(entry.at("type").string());
+        options.learning_rate = entry.at("learning_rate").number();
+        options.warmup_steps = entry.at("warmup").integer();
+        options.total_steps = entry.at("total").integer();
+        ScheduleKwargs& kwargs = options.kwargs;
+        for (const auto& [key, value] : entry.at("kwargs").object()) {
+            if (key == "num_cycles")
+                kwargs.num_cycles = value.number();
+            else if (key == "min_lr")
+                kwargs.min_lr = value.number();
+            else if (key == "min_lr_rate")
+                kwargs.min_lr_rate = value.number();
+            else if (key == "lr_end")
+                kwargs.lr_end = value.number();
+            else if (key == "power")
+                kwargs.power = value.number();
+            else if (key == "timescale")
+                kwargs.timescale = value.integer();
+            else if (key == "num_decay_steps")
+                kwargs.num_decay_steps = value.integer();
+            else if (key == "num_stable_steps")
+                kwargs.num_stable_steps = value.integer();
+            else if (key == "min_lr_ratio")
+                kwargs.min_lr_ratio = value.number();
+            else if (key == "warmup_type")
+                kwargs.warmup_type = value.string();
+            else if (key == "decay_type")
+                kwargs.decay_type = value.string();
+            else
+                FAIL() << key;
+        }
+        check_schedule(options);
+        const Json::Array& lr = entry.at("lr").array();
+        ASSERT_FALSE(lr.empty());
+        for (std::size_t n = 0; n < lr.size(); ++n)
+            EXPECT_NEAR(learning_rate(options, static_cast<std::int64_t>(n)), lr[n].number(),
+                        4.5e-16 * options.learning_rate)
+                << "step " << n;
+    }
+}
+
+TEST(Schedule, OptionsThatDoNotFitAreRefused) {
+    const auto refusal = [](const ScheduleOptions& options) -> std::string {
+        try {
+            check_schedule(options);
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "accepted";
+    };
+    ScheduleOptions options;
+    EXPECT_EQ(refusal(options), "accepted");
+    options.kwargs.num_cycles = 2;
+    EXPECT_EQ(refusal(options),
+              "train.lr_scheduler_kwargs.num_cycles belongs to cosine, cosine_with_min_lr, "
+              "cosine_with_restarts, warmup_stable_decay; train.lr_scheduler_type is linear");
+    options = {.type = ScheduleType::cosine_with_min_lr};
+    EXPECT_NE(refusal(options).find("needs one of"), std::string::npos);
+    options.kwargs.min_lr = 1e-6;
+    EXPECT_EQ(refusal(options), "accepted");
+    options.kwargs.min_lr_rate = 0.1;
+    EXPECT_NE(refusal(options).find("needs one of"), std::string::npos);
+    options = {.type = ScheduleType::polynomial, .learning_rate = 1e-8};
+    EXPECT_NE(refusal(options).find("lr_end must be below"), std::string::npos);
+    options = {.type = ScheduleType::warmup_stable_decay, .warmup_steps = 5, .total_steps = 20};
+    EXPECT_NE(refusal(options).find("num_decay_steps"), std::string::npos);
+    options.kwargs.num_decay_steps = 16;
+    EXPECT_NE(refusal(options).find("more than the run's 20 steps"), std::string::npos);
+    options.kwargs.num_decay_steps = 15;
+    EXPECT_EQ(refusal(options), "accepted");
 }
 
 TEST(Schedule, GoldenTraceOfATrainingRun) {
@@ -120,11 +200,12 @@ TEST(Schedule, WarmupRatioRoundsUp) {
 
 TEST(Schedule, UnknownNamesAreRefusedWithTheKnownOnes) {
     try {
-        schedule_type_from_name("polynomial");
+        schedule_type_from_name("reduce_lr_on_plateau");
         FAIL() << "accepted";
     } catch (const Error& error) {
         const std::string message = error.what();
-        EXPECT_NE(message.find("train.lr_scheduler_type: \"polynomial\""), std::string::npos);
+        EXPECT_NE(message.find("train.lr_scheduler_type: \"reduce_lr_on_plateau\""),
+                  std::string::npos);
         EXPECT_NE(message.find("inverse_sqrt"), std::string::npos);
     }
     EXPECT_EQ(name_of(schedule_type_from_name("cosine")), "cosine");

@@ -79,6 +79,22 @@ TEST(ChatTemplate, Language) {
         EXPECT_EQ(render(source), want) << source;
 }
 
+// What a filter goes through then exists for this filter alone.
+TEST(ChatTemplate, FiltersGoThroughCharactersAndKeys) {
+    EXPECT_EQ(render("{{ 'abc' | map('upper') | join('-') }}"), "A-B-C");
+    EXPECT_EQ(render("{{ 'a' | map(attribute='role') | list }}"), "[Undefined]");
+    EXPECT_EQ(render("{{ {'a': 1, 'b': 2, 'c': 3} | reject('eq', 'b') | join }}"), "ac");
+    EXPECT_EQ(render("{{ messages[0] | select('in', ['role']) | join }}"), "role");
+    EXPECT_EQ(render("{{ 'ab' | join('-', attribute=0) }}"), "a-b");
+}
+
+TEST(ChatTemplate, RemaindersOfLargeNumbers) {
+    EXPECT_EQ(render("{{ 9223372036854775807 % -3074457345618258603 }}"), "-2");
+    EXPECT_EQ(render("{{ 9223372036854775807 // -3074457345618258603 }}"), "-3");
+    EXPECT_EQ(render("{{ 7000000000000000000 % -4000000000000000000 }}"), "-1000000000000000000");
+    EXPECT_EQ(render("{{ -7000000000000000000 % 4000000000000000000 }}"), "1000000000000000000");
+}
+
 TEST(ChatTemplate, ContentsAreFoundThroughChanges) {
     using Parts = std::vector<std::string>;
     const std::string all = "{% for m in messages %}";

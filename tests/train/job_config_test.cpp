@@ -112,12 +112,10 @@ TEST(JobConfig, AnEpsilonOfZeroIsRefused) {
 
 TEST(JobConfig, RefusesKeysOfOtherToolsByName) {
     for (const char* key :
-         {"train.fp16", "load_in_4bit", "train.deepspeed", "train.fsdp",
-          "train.neftune_noise_alpha", "train.label_smoothing_factor", "train.group_by_length",
-          "lora.use_dora", "lora.eva_config", "lora.modules_to_save", "train.push_to_hub",
-          "train.hub_model_id", "train.torch_compile", "train.dataloader_num_workers",
-          "train.optim_args", "train.eval_strategy", "lora.task_type", "train.max_seq_length",
-          "base_model"}) {
+         {"train.fp16", "load_in_4bit", "train.deepspeed", "train.fsdp", "lora.use_dora",
+          "lora.eva_config", "lora.modules_to_save", "train.push_to_hub", "train.hub_model_id",
+          "train.dataloader_prefetch_factor", "train.optim_args", "train.eval_strategy",
+          "lora.task_type", "train.max_seq_length", "base_model"}) {
         EXPECT_EQ(refusal_of(std::string(key) + "=1")
                       .find("command line: " + std::string(key) + " is not supported: "),
                   0u)

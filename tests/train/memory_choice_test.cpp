@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "garam/core/error.h"
 #include "garam/train/engine.h"
 #include "garam/train/prepared_job.h"
 #include "train/tiny_job.h"
@@ -74,7 +75,7 @@ TEST_F(MemoryChoiceTest, NeverPlansBeyondWhatIsFreeWhereSomethingFits) {
          free -= most.plan.total_bytes / 40) {
         const MemoryChoice choice = choose(free + kDriver, true);
         EXPECT_TRUE(choice.plan.total_bytes <= free ||
-                    (choice.merged == 1 && choice.recompute == Recompute::block))
+                    (choice.merged == 1 && choice.recompute == Recompute::offload))
             << free << ": " << choice.plan.total_bytes << " " << name_of(choice.recompute);
     }
 }
@@ -93,6 +94,111 @@ TEST_F(MemoryChoiceTest, PoliciesNeedLessAndLess) {
         EXPECT_LT(arena, before) << name_of(recompute);
         before = arena;
     }
+}
+
+// A model deep enough for inputs of blocks to matter, with a micro-batch of its own.
+class OffloadChoiceTest : public ::testing::Test {
+  protected:
+    static constexpr std::int64_t kLayers = 24;
+    OffloadChoiceTest() {
+        testing::TinyModel model;
+        model.num_layers = kLayers;
+        write_tiny_model(tiny_.dir() / "model", model);
+        job_ = prepare(tiny_.config);
+        bounds_ = merged_bounds(job_->training_bounds, 64);
+    }
+    MemoryPlan plan(const DeviceProfile& profile, Recompute recompute) {
+        EngineOptions engine = job_->engine;
+        engine.recompute = recompute;
+        return plan_memory(profile, job_->files, engine, bounds_, 1, {});
+    }
+    MemoryChoice choose(const DeviceProfile& profile) {
+        MemoryQuestion question{profile, job_->files, job_->engine, bounds_, {}, 1};
+        question.chooses_recompute = true;
+        return choose_memory(question);
+    }
+
+    testing::TinyJob tiny_{std::vector<int>(16, 31)};
+    std::unique_ptr<PreparedJob> job_;
+    BatchBounds bounds_;
+};
+
+TEST_F(OffloadChoiceTest, InputsOfBlocksMoveToPinnedMemory) {
+    const DeviceProfile profile = card(std::int64_t{64} << 30);
+    const MemoryPlan kept = plan(profile, Recompute::block);
+    const MemoryPlan moved = plan(profile, Recompute::offload);
+    const BatchShape shape = shared_shape({bounds_.tokens, bounds_.samples, bounds_.targets});
+    const std::int64_t each =
+        align_up(shape.tokens * job_->files.config().at("hidden_size").integer() * 4);
+    const std::int64_t inputs = kLayers + 1 - BlockOffload::kSlots;
+    EXPECT_EQ(kept.total_bytes - moved.total_bytes, inputs * each);
+    EXPECT_EQ(moved.offload_bytes, inputs * each);
+    EXPECT_EQ(kept.offload_bytes, 0);
+    EXPECT_EQ(moved.pinned_bytes - kept.pinned_bytes, inputs * each);
+    // Batches wait in pinned memory too.
+    EXPECT_GT(kept.batch_bytes, 0);
+    EXPECT_GE(kept.pinned_bytes, 4 * kept.batch_bytes);
+}
+
+TEST_F(OffloadChoiceTest, TheLastResortWhereTheHostHasRoom) {
+    const std::int64_t driver = std::int64_t{512} << 20;
+    const DeviceProfile large = card(std::int64_t{64} << 30);
+    const MemoryPlan kept = plan(large, Recompute::block);
+    const MemoryPlan moved = plan(large, Recompute::offload);
+    EXPECT_EQ(choose(card(kept.total_bytes + driver)).recompute, Recompute::block);
+    DeviceProfile small = card(kept.total_bytes - 1 + driver);
+    const MemoryChoice choice = choose(small);
+    EXPECT_EQ(choice.recompute, Recompute::offload);
+    EXPECT_EQ(choice.plan.total_bytes, moved.total_bytes);
+    small.host_bytes = 2 * moved.pinned_bytes;
+    EXPECT_EQ(choose(small).recompute, Recompute::offload);
+    small.host_bytes -= 2;
+    EXPECT_EQ(choose(small).recompute, Recompute::block);
+}
+
+// Whoever names a policy gets it, or is told that it does not fit; however the step is cut.
+TEST_F(OffloadChoiceTest, ANamedPolicyIsNotExchanged) {
+    DeviceProfile profile = card(std::int64_t{64} << 30);
+    profile.host_bytes = 2;  // no room for pinned memory
+    MemoryQuestion question{profile, job_->files, job_->engine, bounds_, {}, 4};
+    question.engine.recompute = Recompute::offload;
+    for (const std::int64_t merged : {0, 2}) {
+        question.merged = merged;
+        const MemoryChoice choice = choose_memory(question);
+        EXPECT_EQ(choice.recompute, Recompute::offload);
+        EXPECT_EQ(choice.merged, merged > 0 ? merged : 1);
+        EXPECT_FALSE(choice.fits);
+    }
+}
+
+TEST_F(OffloadChoiceTest, IsForCards) {
+    DeviceProfile host = detect_cpu_profile();
+    host.memory_bytes = 1;  // nothing fits
+    EXPECT_EQ(choose(host).recompute, Recompute::block);
+    tiny_.config.train.gradient_checkpointing = "offload";
+    try {
+        prepare(tiny_.config);
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("offload is for cards"), std::string::npos)
+            << error.what();
+    }
+}
+
+// After start-up a run takes no more pinned memory than was planned, whatever batches come.
+TEST_F(OffloadChoiceTest, NoPinnedMemoryIsTakenAfterTheStart) {
+    const DeviceProfile profile = card(std::int64_t{64} << 30);
+    EngineOptions options = job_->engine;
+    options.recompute = Recompute::offload;
+    const MemoryPlan moved = plan(profile, Recompute::offload);
+    const auto device = make_dry_device(profile);
+    TrainingEngine engine(*device, job_->files, options, moved);
+    const PinnedUse reserved = device->pinned();
+    EXPECT_EQ(reserved.current, moved.pinned_bytes);
+    for (std::int64_t step = 0; step < 6; ++step)
+        engine.step(merge_micro_batches(job_->loader->step(step % 4), 2), step, 1e-3);
+    EXPECT_EQ(device->pinned().current, reserved.current);
+    EXPECT_EQ(device->pinned().peak, reserved.peak);
 }
 
 // The loss is a sum over all targets, so merging changes nothing but the order of sums.

@@ -51,11 +51,28 @@ struct Variant {
     Recompute recompute = Recompute::nothing;
 };
 
+TEST(ShapesToRecord, AreTheFirstThatComeAgain) {
+    ShapesToRecord shapes;
+    const auto shape = [](std::int64_t tokens) { return BatchShape{tokens, 3, 16}; };
+    EXPECT_FALSE(shapes.worth_recording(shape(64)));
+    EXPECT_FALSE(shapes.worth_recording(shape(72)));
+    EXPECT_TRUE(shapes.worth_recording(shape(64)));
+    for (std::int64_t tokens = 1000; shapes.recorded() < ShapesToRecord::kMost; ++tokens) {
+        EXPECT_FALSE(shapes.worth_recording(shape(tokens)));
+        EXPECT_TRUE(shapes.worth_recording(shape(tokens)));
+    }
+    EXPECT_FALSE(shapes.worth_recording(shape(72)));
+    EXPECT_EQ(shapes.recorded(), ShapesToRecord::kMost);
+}
+
 class MicroStepsTest : public ::testing::TestWithParam<DeviceProfile> {
   protected:
-    MicroStepsTest() {
+    // More layers than have their inputs on a card with Recompute::offload.
+    MicroStepsTest() { write_model(7); }
+    void write_model(std::int64_t layers) {
         testing::TinyModel model;
         model.biases = true;
+        model.num_layers = layers;
         write_tiny_model(dir_.path(), model);
         files_ = std::make_unique<ModelFiles>(ModelFiles::open(dir_.path()));
     }
@@ -69,7 +86,8 @@ class MicroStepsTest : public ::testing::TestWithParam<DeviceProfile> {
                 .r = 4, .lora_alpha = 8, .lora_dropout = 0.1, .target_modules = {"all-linear"}};
         options.recompute = variant.recompute;
         const auto device = make_device(profile);
-        TrainingEngine engine(*device, *files_, options, std::int64_t{64} << 20);
+        TrainingEngine engine(*device, *files_, options,
+                              {std::int64_t{64} << 20, std::int64_t{16} << 20});
         engine.micro_steps().record_work(record);
         Outcome outcome;
         for (int step = 0; step < kSteps; ++step) {
@@ -80,6 +98,7 @@ class MicroStepsTest : public ::testing::TestWithParam<DeviceProfile> {
             if (step == 1)
                 outcome.numbers.push_back(engine.evaluate({random_batch({50, 70}, 99)}).loss());
         }
+        EXPECT_EQ(engine.micro_steps().recorded_shapes() > 0, record && profile.is_cuda());
         for (const Parameter& parameter : engine.model().parameters()) {
             const HostTensor master(engine.stream(), parameter.master);
             const float* const values = master.tensor().data<float>();
@@ -100,6 +119,8 @@ TEST_P(MicroStepsTest, RecordedWorkGivesTheBitsOfUnrecorded) {
         {DType::bf16, Decoder::Trained::adapter, Recompute::block},
         {DType::bf16, Decoder::Trained::adapter, Recompute::norms_and_activation},
         {DType::f32, Decoder::Trained::all_weights},
+        {DType::bf16, Decoder::Trained::adapter, Recompute::offload},
+        {DType::f32, Decoder::Trained::all_weights, Recompute::offload},
         {DType::bf16, Decoder::Trained::all_weights, Recompute::gate_up},
     };
     for (const Variant& variant : variants) {
@@ -120,6 +141,7 @@ TEST_P(MicroStepsTest, RecordedWorkGivesTheBitsOfUnrecorded) {
 // gradient's, so that a gradient of rounding alone moves a weight: losses part by a little more than sums.
 TEST_P(MicroStepsTest, TheLossesOfTheProcessor) {
     if (!GetParam().is_cuda()) GTEST_SKIP() << "the processor is what a card is compared with";
+    write_model(2);
     for (const auto trained : {Decoder::Trained::adapter, Decoder::Trained::all_weights}) {
         const Variant variant{DType::f32, trained};
         const Outcome want = run(detect_cpu_profile(), variant, false);

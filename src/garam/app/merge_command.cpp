@@ -8,7 +8,7 @@
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
 #include "garam/io/atomic_write.h"
-#include "garam/io/peft_adapter.h"
+#include "garam/io/gguf_adapter.h"
 #include "garam/models/merge.h"
 #include "garam/serve/session.h"
 #include "garam/text/tokenizer.h"
@@ -40,9 +40,11 @@ Example:
     }
 
     void declare(Arguments& arguments) override {
-        arguments.positional("MODEL", model_, "Hugging Face model folder, or a GGUF file");
+        arguments.positional(
+            "MODEL", model_,
+            "Hugging Face model folder, GGUF file, or org/name in the local cache");
         arguments.positionals("ADAPTER...OUT", folders_,
-                              "Folder of a PEFT LoRA adapter, or of several; then the folder to "
+                              "PEFT LoRA folder or LoRA GGUF, or several; then the folder to "
                               "write, which must not exist");
         arguments.option("--weights", &weights_,
                          "What each adapter's change is multiplied by: numbers with commas; empty: "
@@ -66,7 +68,7 @@ Example:
         std::vector<PeftAdapter> read;
         std::vector<WeightedAdapter> adapters;
         for (const std::string& folder : folders_) {
-            read.push_back(read_peft_adapter(folder));
+            read.push_back(read_adapter(folder, files));
             const std::string warning = warning_of_another_base(
                 folder, read.back().settings.base_model_name_or_path, files);
             if (!warning.empty())

@@ -29,6 +29,8 @@ std::string as_text(const PreparedJob& job, const MemoryPlan& plan) {
         if (bytes > 0) text += line(name_of(static_cast<Purpose>(i)), bytes);
     }
     text += line("total", plan.total_bytes);
+    if (plan.pinned_bytes > 0)
+        text += line("pinned host", plan.pinned_bytes) + "  (page-locked memory of the host)\n";
     text += line("mapped files", plan.mapped_bytes) +
             "  (weights used in place; the system may drop and reread them)\n";
     return text + fmt::format("one optimiser step: {:.1f} GFLOP\n", plan.step_cost.flops / 1e9);
@@ -42,6 +44,7 @@ std::string as_json(const PreparedJob& job, const MemoryPlan& plan) {
     Json json;
     json.set("peak_memory_bytes", plan.total_bytes);
     json.set("by_purpose", std::move(by_purpose));
+    json.set("pinned_bytes", plan.pinned_bytes);
     json.set("mapped_bytes", plan.mapped_bytes);
     json.set("trainable_parameters", plan.trainable_elements);
     json.set("total_parameters", plan.total_elements);

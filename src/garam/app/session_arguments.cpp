@@ -7,13 +7,14 @@
 namespace garam {
 
 void SessionArguments::declare(Arguments& arguments, bool model_is_positional) {
-    const char* const meaning = "Hugging Face model folder, or a GGUF file";
+    const char* const meaning =
+        "Hugging Face model folder, GGUF file, or org/name in the local cache";
     if (model_is_positional) {
         arguments.positional("MODEL", model, meaning);
     } else {
         arguments.option("--model", &model, meaning);
     }
-    arguments.option("--adapter", &adapter, "Folder of a PEFT LoRA adapter to apply");
+    arguments.option("--adapter", &adapter, "PEFT LoRA folder or LoRA GGUF to apply");
     arguments.option(
         "--device", &device,
         "Where to compute: auto (a usable card, else the processor), cpu, cuda, cuda:N");

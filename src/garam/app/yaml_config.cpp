@@ -1,11 +1,14 @@
 #include "garam/app/yaml_config.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <sstream>
 
 #include "garam/core/error.h"
 
@@ -16,10 +19,42 @@ namespace {
 constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxValues = 10'000;
 constexpr int kMaxDepth = 32;
+// Keys and values together: an alias of a long text, or below a long key, repeats it.
+constexpr std::size_t kMaxText = std::size_t{16} << 20;
+
+// Goes through a text without making anything of it, and stops at a second document. What belongs to no
+// document, a comma on its own, is for the library an endless row of empty ones.
+class OneDocument : public YAML::EventHandler {
+  public:
+    explicit OneDocument(const std::string& name) : name_(name) {}
+
+    void OnDocumentStart(const YAML::Mark& mark) override {
+        if (++documents_ > 1)
+            throw Error(name_ + ":" + std::to_string(mark.line + 1) +
+                        ": holds several documents, or something behind the one that is allowed");
+    }
+    void OnDocumentEnd() override {}
+    void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+    void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+    void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  const std::string&) override {}
+    void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                         YAML::EmitterStyle::value) override {}
+    void OnSequenceEnd() override {}
+    void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                    YAML::EmitterStyle::value) override {}
+    void OnMapEnd() override {}
+
+    bool any() const { return documents_ > 0; }
+
+  private:
+    std::string name_;
+    int documents_ = 0;
+};
 
 class Flattener {
   public:
-    explicit Flattener(const std::string& name) : name_(name) {}
+    Flattener(const std::string& name, YamlLists lists) : name_(name), lists_(lists) {}
 
     void add_map(const YAML::Node& map, const std::string& prefix, int depth) {
         if (depth > kMaxDepth) fail(map.Mark(), "maps are nested too deeply");
@@ -42,17 +77,26 @@ class Flattener {
             add_map(node, key + ".", depth + 1);
             return;
         }
+        if (lists_ == YamlLists::of_maps && holds_maps(node)) {
+            if (depth > kMaxDepth) fail(mark, "lists are nested too deeply");
+            std::size_t index = 0;
+            for (const YAML::Node& item : node)
+                add(key + "." + std::to_string(index++), item, item.Mark(), depth + 1);
+            return;
+        }
         ConfigText value;
         if (node.IsNull() || node.IsMap()) {
             value.kind = ConfigText::Kind::null;
         } else if (node.IsScalar()) {
             value.kind = quoted(node, mark) ? ConfigText::Kind::quoted : ConfigText::Kind::plain;
             value.text = node.Scalar();
+            add_text(value.text.size(), mark);
         } else {
             value.kind = ConfigText::Kind::list;
             for (const YAML::Node& item : node) {
                 if (!item.IsScalar()) fail(mark, key + ": a list may hold single values only");
                 quoted(item, mark);  // refuses tags
+                add_text(item.Scalar().size(), mark);
                 value.items.push_back(item.Scalar());
                 count(mark);
             }
@@ -60,6 +104,12 @@ class Flattener {
         note(key, mark);
         count(mark);
         lines_.push_back({key, std::move(value), place(mark)});
+    }
+
+    static bool holds_maps(const YAML::Node& node) {
+        return node.IsSequence() && std::any_of(node.begin(), node.end(), [](const auto& item) {
+                   return item.IsMap() || item.IsSequence();
+               });
     }
 
     // Plain scalars carry the tag "?", quoted ones and blocks "!".
@@ -71,6 +121,7 @@ class Flattener {
     }
 
     void note(const std::string& key, const YAML::Mark& mark) {
+        add_text(key.size(), mark);
         const auto [seen, is_new] = first_line_.emplace(key, mark.line + 1);
         if (!is_new)
             fail(mark, "the key " + key + " is there twice, first in line " +
@@ -79,6 +130,11 @@ class Flattener {
 
     void count(const YAML::Mark& mark) {
         if (++values_ > kMaxValues) fail(mark, "too many values for a config");
+    }
+
+    void add_text(std::size_t bytes, const YAML::Mark& mark) {
+        text_ += bytes;
+        if (text_ > kMaxText) fail(mark, "too much text for a config");
     }
 
     std::string place(const YAML::Mark& mark) const {
@@ -90,22 +146,30 @@ class Flattener {
     }
 
     std::string name_;
+    YamlLists lists_;
     std::map<std::string, int> first_line_;
     std::size_t values_ = 0;
+    std::size_t text_ = 0;
     std::vector<ConfigLine> lines_;
 };
 
 }  // namespace
 
-std::vector<ConfigLine> parse_yaml_config(const std::string& text, const std::string& name) {
+std::vector<ConfigLine> parse_yaml_config(const std::string& text, const std::string& name,
+                                          YamlLists lists) {
     try {
-        const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-        if (documents.size() > 1) throw Error(name + ": holds several documents, one is allowed");
-        if (documents.empty() || documents[0].IsNull()) return {};
-        if (!documents[0].IsMap())
+        std::istringstream stream(text);
+        YAML::Parser parser(stream);
+        OneDocument events(name);
+        while (parser.HandleNextDocument(events)) {
+        }
+        if (!events.any()) return {};
+        const YAML::Node document = YAML::Load(text);
+        if (document.IsNull()) return {};
+        if (!document.IsMap())
             throw Error(name + ": a config is a map of keys (key: value), see `garam config`");
-        Flattener flattener(name);
-        flattener.add_map(documents[0], "", 0);
+        Flattener flattener(name, lists);
+        flattener.add_map(document, "", 0);
         return std::move(flattener).lines();
     } catch (const YAML::Exception& error) {
         const std::string place =
@@ -114,7 +178,7 @@ std::vector<ConfigLine> parse_yaml_config(const std::string& text, const std::st
     }
 }
 
-std::vector<ConfigLine> read_yaml_config(const std::filesystem::path& path) {
+std::vector<ConfigLine> read_yaml_config(const std::filesystem::path& path, YamlLists lists) {
     if (std::filesystem::is_directory(path))
         throw Error(path.string() + ": is a folder, a config is a YAML file");
     std::ifstream file(path, std::ios::binary);
@@ -128,7 +192,7 @@ std::vector<ConfigLine> read_yaml_config(const std::filesystem::path& path) {
         throw Error(path.string() + ": is larger than 1 MiB: this is no config file");
     if (text.find('\0') != std::string::npos)
         throw Error(path.string() + ": is a binary file, a config is a YAML file");
-    return parse_yaml_config(text, path.string());
+    return parse_yaml_config(text, path.string(), lists);
 }
 
 }  // namespace garam

@@ -452,17 +452,37 @@ void ConfigTable::throw_unknown(const std::string& key, const std::string& sourc
                 (near.empty() ? "`garam config` lists the keys" : "did you mean " + near + "?"));
 }
 
-std::string ConfigTable::to_yaml() const {
+void ConfigTable::reset(std::string_view key) {
+    const Entry* const found = find(key);
+    GARAM_CHECK(found != nullptr, "no key " + std::string(key));
+    const std::string& text = found->default_text;
+    if (text == "\"\"")
+        set(found->key, ConfigText{ConfigText::Kind::quoted, "", {}}, "");
+    else
+        set(found->key, text, "");
+}
+
+std::string ConfigTable::to_yaml(bool only_set) const {
     std::string text;
-    std::string_view open;  // the section whose keys are being written
+    std::string open;  // the section whose keys are being written, with a dot at its end
     for (const Entry& entry : entries_) {
-        const std::string_view section = section_of(entry.key);
-        GARAM_CHECK(section.find('.') == std::string_view::npos,
-                    "sections within sections: " + entry.key);
-        if (section != open && !section.empty()) text += std::string(section) + ":\n";
-        open = section;
-        text += std::string(section.empty() ? "" : "  ") + std::string(last_part(entry.key)) +
-                ": " + entry.value_text() + "\n";
+        if (only_set && entry.source.empty()) continue;
+        std::string section(section_of(entry.key));
+        if (!section.empty()) section += '.';
+        // Parts that are open already need no heading.
+        std::size_t depth = 0;
+        bool same = true;
+        for (std::size_t begin = 0; begin < section.size(); ++depth) {
+            const std::size_t end = section.find('.', begin) + 1;
+            same = same && open.compare(0, end, section, 0, end) == 0;
+            if (!same)
+                text +=
+                    std::string(2 * depth, ' ') + section.substr(begin, end - 1 - begin) + ":\n";
+            begin = end;
+        }
+        open = std::move(section);
+        text += std::string(2 * depth, ' ') + std::string(last_part(entry.key)) + ": " +
+                entry.value_text() + "\n";
     }
     return text;
 }

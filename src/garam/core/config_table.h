@@ -97,8 +97,11 @@ class ConfigTable {
 
     const Entry* find(std::string_view key) const;
     const std::vector<Entry>& entries() const { return entries_; }
-    // Every key with its present value, sections as nested maps. Reads back to the same values.
-    std::string to_yaml() const;
+    // Every key with its present value, or those alone that were set; sections as nested maps. Reads back to the
+    // same values.
+    std::string to_yaml(bool only_set = false) const;
+    // The default again, as if the key had never been set.
+    void reset(std::string_view key);
 
   private:
     // One number of a map: "<key>.<name>".

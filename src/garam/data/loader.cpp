@@ -89,11 +89,26 @@ double Loader::epoch_at(std::int64_t step) const {
            static_cast<double>(done) / static_cast<double>(micro_batches_);
 }
 
+// As Transformers groups them: runs of up to 50 steps of the shuffled order, at least four of them, each
+// sorted from long to short. Equal lengths stay in their order.
+void Loader::group_by_length(std::vector<std::int64_t>& order) const {
+    const auto count = static_cast<std::int64_t>(order.size());
+    const std::int64_t step = options_.rows_per_micro_batch * options_.micro_batches_per_step;
+    const std::int64_t run = step * std::clamp<std::int64_t>(count / (step * 4), 1, 50);
+    const auto length = [this](std::int64_t sample) {
+        return samples_[static_cast<std::size_t>(sample)].tokens();
+    };
+    for (std::int64_t begin = 0; begin < count; begin += run)
+        std::stable_sort(order.begin() + begin, order.begin() + std::min(begin + run, count),
+                         [&](std::int64_t a, std::int64_t b) { return length(a) > length(b); });
+}
+
 Loader::Epoch Loader::arrange(std::int64_t number) const {
     Random random(options_.seed ^ kShuffleKey, static_cast<std::uint64_t>(number));
     std::vector<std::int64_t> order(samples_.size());
     std::iota(order.begin(), order.end(), std::int64_t{0});
     if (options_.shuffle) shuffle(order, random);
+    if (options_.group_by_length) group_by_length(order);
     if (!layout_) {
         Epoch units;
         units.reserve(order.size());

@@ -26,6 +26,8 @@ struct LoaderOptions {
     bool packing = false;
     bool shuffle = true;
     std::uint64_t seed = 42;
+    // Without packing: samples of similar length come together.
+    bool group_by_length = false;
 };
 
 class Loader {
@@ -69,6 +71,7 @@ class Loader {
     using Epoch = std::vector<std::vector<std::int64_t>>;
     std::shared_ptr<const Epoch> epoch(std::int64_t number) const;
     Epoch arrange(std::int64_t number) const;
+    void group_by_length(std::vector<std::int64_t>& order) const;
     Largest find_largest() const;
 
     const std::vector<Sample>& samples_;

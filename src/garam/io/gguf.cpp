@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "garam/core/error.h"
+#include "garam/io/gguf_split.h"
 #include "garam/io/mapped_file.h"
 
 static_assert(std::endian::native == std::endian::little, "files are little-endian, and mapped");
@@ -20,7 +21,8 @@ constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr std::uint64_t kLargestAlignment = std::uint64_t{1} << 30;
 constexpr std::uint64_t kLongestName = 65535;
 constexpr int kDeepestArray = 8;
-constexpr std::string_view kSupportedTypes = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, I32, I64";
+constexpr std::string_view kSupportedTypes =
+    "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, I32, I64";
 
 // Bytes of the smallest key (an empty name, a type, one byte) and of the smallest tensor entry (an
 // empty name, no dimensions, a type, an offset): what bounds the counts that a header may claim.
@@ -60,36 +62,56 @@ constexpr std::array<std::string_view, 40> kBlockTypes = {
     "I8",      "I16",    "I32",     "I64",   "F64",    "IQ1_M", "BF16",  "",
     "",        "",       "TQ1_0",   "TQ2_0", "",       "",      "",      "MXFP4"};
 
-// Whether `type` names a supported block type; sets it.
-bool stored_type_of(std::uint32_t id, StoredType& type) {
-    switch (id) {
-        case 0:
-            type = StoredType::f32;
-            return true;
-        case 1:
-            type = StoredType::f16;
-            return true;
-        case 2:
-            type = StoredType::q4_0;
-            return true;
-        case 3:
-            type = StoredType::q4_1;
-            return true;
-        case 8:
-            type = StoredType::q8_0;
-            return true;
-        case 26:
-            type = StoredType::i32;
-            return true;
-        case 27:
-            type = StoredType::i64;
-            return true;
-        case 30:
-            type = StoredType::bf16;
-            return true;
-        default:
-            return false;
+}  // namespace
+
+std::optional<std::uint32_t> ggml_type_of(StoredType type) {
+    switch (type) {
+        case StoredType::f32:
+            return 0;
+        case StoredType::f16:
+            return 1;
+        case StoredType::q4_0:
+            return 2;
+        case StoredType::q4_1:
+            return 3;
+        case StoredType::q5_0:
+            return 6;
+        case StoredType::q5_1:
+            return 7;
+        case StoredType::q8_0:
+            return 8;
+        case StoredType::q4_k:
+            return 12;
+        case StoredType::q5_k:
+            return 13;
+        case StoredType::q6_k:
+            return 14;
+        case StoredType::iq4_nl:
+            return 20;
+        case StoredType::iq4_xs:
+            return 23;
+        case StoredType::i32:
+            return 26;
+        case StoredType::i64:
+            return 27;
+        case StoredType::bf16:
+            return 30;
+        case StoredType::u8:
+            break;
     }
+    return std::nullopt;
+}
+
+namespace {
+
+// Whether `id` names a supported block type; sets it.
+bool stored_type_of(std::uint32_t id, StoredType& type) {
+    for (int t = 0; t <= static_cast<int>(StoredType::iq4_xs); ++t) {
+        if (ggml_type_of(static_cast<StoredType>(t)) != id) continue;
+        type = static_cast<StoredType>(t);
+        return true;
+    }
+    return false;
 }
 
 // Well-formed UTF-8 (RFC 3629: no overlong forms, surrogates or values above U+10FFFF).
@@ -386,7 +408,10 @@ class MappedGguf : public GgufFile {
 }  // namespace
 
 std::shared_ptr<const GgufFile> GgufFile::open(const std::filesystem::path& path) {
-    return std::make_shared<const MappedGguf>(path);
+    const auto open_one = [](const std::filesystem::path& file) -> std::shared_ptr<const GgufFile> {
+        return std::make_shared<const MappedGguf>(file);
+    };
+    return join_gguf_parts(open_one(path), open_one);
 }
 
 }  // namespace garam

@@ -5,11 +5,13 @@
 // such, arrays as arrays. Strings that become names are UTF-8; string values are taken as they are.
 // Every length and count is checked against the file's size before anything is allocated; names are
 // unique; tensors lie inside the file at multiples of general.alignment without overlap. Throws
-// Error naming the file and the key or tensor.
+// Error naming the file and the key or tensor. Of a file in parts (io/gguf_split.h) any part is given.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +20,9 @@
 #include "garam/io/stored_tensor.h"
 
 namespace garam {
+
+// Id of ggml's type of that encoding; nothing for u8, which ggml does not have.
+std::optional<std::uint32_t> ggml_type_of(StoredType type);
 
 class GgufFile {
   public:

@@ -7,7 +7,8 @@
 
 #include "garam/core/error.h"
 #include "garam/io/gguf.h"
-#include "garam/io/gguf_llama.h"
+#include "garam/io/gguf_model.h"
+#include "garam/io/hub_cache.h"
 #include "garam/io/safetensors.h"
 
 namespace garam {
@@ -16,6 +17,7 @@ namespace fs = std::filesystem;
 
 struct ModelFiles::Impl {
     fs::path path;
+    std::string repository;  // of the hub, where the path was found by it
     Json config;
     std::vector<StoredTensor> tensors;
     std::unordered_map<std::string_view, std::size_t> index;  // views of the tensors' names
@@ -143,9 +145,11 @@ void ModelFiles::Impl::read_shards(const fs::path& index_file) {
     if (tensors.empty()) throw Error(index_file.string() + ": weight_map is empty");
 }
 
-ModelFiles ModelFiles::open(const fs::path& path) {
+ModelFiles ModelFiles::open(const fs::path& given) {
     auto impl = std::make_unique<Impl>();
-    impl->path = path;
+    FoundFiles found = find_model_path(given);
+    const fs::path& path = impl->path = std::move(found.path);
+    impl->repository = std::move(found.repository);
     std::error_code ignored;
     if (fs::is_directory(path, ignored)) {
         impl->open_folder();
@@ -179,6 +183,7 @@ const Json& ModelFiles::config() const {
 }
 
 std::string ModelFiles::name() const {
+    if (!impl_->repository.empty()) return impl_->repository;
     const Json* name = impl_->config.find("_name_or_path");
     return name != nullptr && name->is_string() ? name->string() : "";
 }

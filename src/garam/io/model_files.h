@@ -4,7 +4,8 @@
 // Files are memory-mapped; nothing is read before it is asked for. All sizes, offsets and shapes are
 // checked against the file when it is opened. Throws Error naming file and tensor.
 //
-// From a GGUF (architecture `llama`) the config has what Transformers' LlamaConfig has: model_type,
+// From a GGUF the config has what Transformers' config of that family has (io/gguf_architecture.h lists
+// them), for Llama: model_type,
 // architectures, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
 // num_key_value_heads, head_dim, vocab_size, max_position_embeddings, rms_norm_eps, rope_theta,
 // rope_scaling, hidden_act, attention_bias, mlp_bias, tie_word_embeddings, bos_/eos_/pad_token_id.
@@ -28,17 +29,20 @@ class GgufFile;
 
 class ModelFiles {
   public:
-    // `path`: a folder with config.json, or a file ending in .gguf.
+    // `path`: a folder with config.json, a file ending in .gguf, or a hub name whose files are in the
+    // local cache (io/hub_cache.h).
     static ModelFiles open(const std::filesystem::path& path);
     ModelFiles(ModelFiles&&) noexcept;
     ModelFiles& operator=(ModelFiles&&) noexcept;
     ~ModelFiles();
 
+    // Where the files are.
     const std::filesystem::path& path() const;
     bool is_gguf() const;
     // config.json, or for a GGUF what its keys say in config.json's words.
     const Json& config() const;
-    // Hugging Face's repository name if the files tell it (config's _name_or_path), else empty.
+    // Hugging Face's repository name: by which it was opened, or which the files tell (config's
+    // _name_or_path), else empty.
     std::string name() const;
 
     const std::vector<StoredTensor>& tensors() const;

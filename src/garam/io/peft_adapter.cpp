@@ -9,6 +9,7 @@
 #include "garam/core/error.h"
 #include "garam/core/json.h"
 #include "garam/io/atomic_write.h"
+#include "garam/io/hub_cache.h"
 #include "garam/io/safetensors.h"
 
 namespace garam {
@@ -305,7 +306,8 @@ Json config_of(const LoraSettings& settings) {
 
 }  // namespace
 
-PeftAdapter read_peft_adapter(const fs::path& folder) {
+PeftAdapter read_peft_adapter(const fs::path& given) {
+    const fs::path folder = find_model_path(given).path;
     std::error_code ignored;
     if (!fs::exists(folder / kConfigName, ignored))
         throw Error((folder / kConfigName).string() +

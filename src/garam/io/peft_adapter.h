@@ -27,7 +27,8 @@ struct PeftAdapter {
         tensors;  // in the file's order; for each module both lora_A and lora_B, and biases
 };
 
-// Reads a folder; f16 and bf16 tensors are widened. Settings that change the mathematics and are not
+// Reads a folder, which a hub name in the local cache may stand for; f16 and bf16 tensors are widened.
+// Settings that change the mathematics and are not
 // supported (use_dora, modules_to_save, an init_lora_weights that alters the base, …) are
 // refused by name; keys that are not known are taken as harmless, as PEFT adds some with each version.
 // Biases are read where `bias` says that they were trained; other "base_layer" tensors, which PEFT adds by

@@ -1,6 +1,7 @@
 #include "garam/io/stored_tensor.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstring>
@@ -63,32 +64,54 @@ void round_to_bf16(const float* values, std::int64_t count, bfloat16* out) {
     }
 }
 
+// In the order of StoredType.
+struct Format {
+    std::string_view name;
+    std::int64_t elements;  // of a block
+    std::size_t bytes;
+    void (*dequantize)(const std::byte* blocks, std::int64_t count, float* out);
+};
+constexpr std::array<Format, 16> kFormats = {{
+    {"f32", 1, 4, nullptr},
+    {"f16", 1, 2, widen_f16},
+    {"bf16", 1, 2, widen_bf16},
+    {"i64", 1, 8, nullptr},
+    {"i32", 1, 4, nullptr},
+    {"u8", 1, 1, nullptr},
+    {"q8_0", kGgufBlock, kQ8_0Bytes, dequantize_q8_0},
+    {"q4_0", kGgufBlock, kQ4_0Bytes, dequantize_q4_0},
+    {"q4_1", kGgufBlock, kQ4_1Bytes, dequantize_q4_1},
+    {"q5_0", kGgufBlock, kQ5_0Bytes, dequantize_q5_0},
+    {"q5_1", kGgufBlock, kQ5_1Bytes, dequantize_q5_1},
+    {"iq4_nl", kGgufBlock, kIq4NlBytes, dequantize_iq4_nl},
+    {"q4_k", kGgufSuperBlock, kQ4KBytes, dequantize_q4_k},
+    {"q5_k", kGgufSuperBlock, kQ5KBytes, dequantize_q5_k},
+    {"q6_k", kGgufSuperBlock, kQ6KBytes, dequantize_q6_k},
+    {"iq4_xs", kGgufSuperBlock, kIq4XsBytes, dequantize_iq4_xs},
+}};
+static_assert(static_cast<std::size_t>(StoredType::iq4_xs) + 1 == kFormats.size());
+
+const Format& format_of(StoredType type) {
+    return kFormats[static_cast<std::size_t>(type)];
+}
+
 // Elements [first, first + count) in stored order; first and count are whole blocks.
 void decode(const StoredTensor& tensor, std::int64_t first, std::int64_t count, float* out) {
     const std::byte* data =
         tensor.data +
         static_cast<std::size_t>(first / block_elements(tensor.type)) * block_bytes(tensor.type);
-    switch (tensor.type) {
-        case StoredType::f32:
-            std::memcpy(out, data, static_cast<std::size_t>(count) * sizeof(float));
-            return;
-        case StoredType::f16:
-            return widen_f16(data, count, out);
-        case StoredType::bf16:
-            return widen_bf16(data, count, out);
-        case StoredType::q8_0:
-            return dequantize_q8_0(data, count, out);
-        case StoredType::q4_0:
-            return dequantize_q4_0(data, count, out);
-        case StoredType::q4_1:
-            return dequantize_q4_1(data, count, out);
-        case StoredType::i64:
-        case StoredType::i32:
-        case StoredType::u8:
-            break;
+    const Format& format = format_of(tensor.type);
+    if (tensor.type == StoredType::f32) {
+        std::memcpy(out, data, static_cast<std::size_t>(count) * sizeof(float));
+    } else if (format.dequantize != nullptr) {
+        format.dequantize(data, count, out);
+    } else {
+        throw Error("tensor " + tensor.name + " holds integers (" + std::string(format.name) +
+                    "), not the floating-point numbers wanted here");
     }
-    throw Error("tensor " + tensor.name + " holds integers (" + std::string(name_of(tensor.type)) +
-                "), not the floating-point numbers wanted here");
+    if (!tensor.one_added) return;
+    for (std::int64_t i = 0; i < count; ++i)
+        out[i] -= 1.0f;
 }
 
 // Calls body(stored, position, count) for pieces that cover the tensor, on all cores: elements
@@ -168,55 +191,13 @@ void check_size(const StoredTensor& tensor) {
 }  // namespace
 
 std::string_view name_of(StoredType type) {
-    switch (type) {
-        case StoredType::f32:
-            return "f32";
-        case StoredType::f16:
-            return "f16";
-        case StoredType::bf16:
-            return "bf16";
-        case StoredType::i64:
-            return "i64";
-        case StoredType::i32:
-            return "i32";
-        case StoredType::u8:
-            return "u8";
-        case StoredType::q8_0:
-            return "q8_0";
-        case StoredType::q4_0:
-            return "q4_0";
-        case StoredType::q4_1:
-            return "q4_1";
-    }
-    return "?";
+    return format_of(type).name;
 }
-
 std::int64_t block_elements(StoredType type) {
-    return type == StoredType::q8_0 || type == StoredType::q4_0 || type == StoredType::q4_1
-               ? kGgufBlock
-               : 1;
+    return format_of(type).elements;
 }
-
 std::size_t block_bytes(StoredType type) {
-    switch (type) {
-        case StoredType::f32:
-        case StoredType::i32:
-            return 4;
-        case StoredType::f16:
-        case StoredType::bf16:
-            return 2;
-        case StoredType::i64:
-            return 8;
-        case StoredType::u8:
-            return 1;
-        case StoredType::q8_0:
-            return kQ8_0Bytes;
-        case StoredType::q4_0:
-            return kQ4_0Bytes;
-        case StoredType::q4_1:
-            return kQ4_1Bytes;
-    }
-    return 0;
+    return format_of(type).bytes;
 }
 
 void read_tensor(const StoredTensor& tensor, float* out) {
@@ -244,7 +225,7 @@ void read_tensor(const StoredTensor& tensor, bfloat16* out) {
 
 bool usable_in_place(const StoredTensor& tensor, DType dtype) {
     return name_of(tensor.type) == name_of(dtype) && tensor.permuted_heads == 0 &&
-           reinterpret_cast<std::uintptr_t>(tensor.data) % size_of(dtype) == 0;
+           !tensor.one_added && reinterpret_cast<std::uintptr_t>(tensor.data) % size_of(dtype) == 0;
 }
 
 void check_finite(const StoredTensor& tensor) {

@@ -13,7 +13,24 @@
 namespace garam {
 
 // How the elements of a stored tensor are encoded.
-enum class StoredType : std::uint8_t { f32, f16, bf16, i64, i32, u8, q8_0, q4_0, q4_1 };
+enum class StoredType : std::uint8_t {
+    f32,
+    f16,
+    bf16,
+    i64,
+    i32,
+    u8,
+    q8_0,
+    q4_0,
+    q4_1,
+    q5_0,
+    q5_1,
+    iq4_nl,
+    q4_k,
+    q5_k,
+    q6_k,
+    iq4_xs
+};
 std::string_view name_of(StoredType type);
 // Elements of a block (1 for plain types) and its bytes.
 std::int64_t block_elements(StoredType type);
@@ -28,6 +45,9 @@ struct StoredTensor {
     // GGUF stores rows of q and k so that rotary pairs are neighbours; reading undoes it. 0: not
     // so.
     std::int64_t permuted_heads = 0;
+    // GGUF stores 1 + w for the norms of some families, whose w is what Hugging Face keeps; reading
+    // takes the 1 away.
+    bool one_added = false;
 };
 
 // Elements in row-major Hugging Face order, converted to f32 or bf16 (round to nearest even), into
@@ -37,7 +57,7 @@ struct StoredTensor {
 void read_tensor(const StoredTensor& tensor, float* out);
 void read_tensor(const StoredTensor& tensor, bfloat16* out);
 
-// Whether the mapped bytes can be used as they are for that dtype (same type, no permutation,
+// Whether the mapped bytes can be used as they are for that dtype (same type, nothing to undo,
 // aligned to its size).
 bool usable_in_place(const StoredTensor& tensor, DType dtype);
 // Throws Error naming the tensor and the index of its first NaN or infinity; integers have none.

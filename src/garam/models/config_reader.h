@@ -55,9 +55,13 @@ class ConfigReader {
     }
     double positive(std::string_view key, double otherwise) const {
         const double value = number(key, otherwise);
-        if (!(value > 0) || value > 1e30)
-            throw Error(name(key) + " must be a positive number, not " + std::to_string(value));
+        check_positive(value, name(key));
         return value;
+    }
+    // Neither so small nor so large that a quotient of two of them times a position leaves fp32.
+    static void check_positive(double value, const std::string& what) {
+        if (!(value >= 1e-12 && value <= 1e30))
+            throw Error(what + " must be a positive number, not " + Json(value).dump());
     }
 
   private:

@@ -6,6 +6,7 @@
 #include "garam/core/error.h"
 #include "garam/ops/elementwise.h"
 #include "garam/ops/embedding.h"
+#include "garam/ops/embedding_noise.h"
 #include "garam/runtime/transfer.h"
 
 namespace garam {
@@ -53,7 +54,7 @@ PassContext Decoder::pass_context(const DeviceBatch& batch, const TrainingPass* 
     if (pass != nullptr) {
         context.dropout = {pass->dropout, pass->seed, batch.step, batch.positions, batch.samples};
         context.recompute = pass->recompute;
-        context.keep = pass->recompute != Recompute::block;
+        context.keep = pass->recompute < Recompute::block;
     }
     return context;
 }
@@ -109,15 +110,31 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
     PassContext context = pass_context(device, &pass);
     const Shape hidden{device.tokens(), config_.hidden_size};
     std::vector<BlockSaved> saved(blocks_.size());
+    const auto last = static_cast<std::int64_t>(blocks_.size());
+    BlockOffload* const offload = pass.recompute == Recompute::offload ? pass.offload : nullptr;
+    GARAM_CHECK(pass.recompute != Recompute::offload || offload != nullptr,
+                "nowhere to offload to");
+    if (offload != nullptr) offload->begin(stream, compute_, hidden, last);
+    // Memory for the input of a block, or the output of the last one.
+    const auto input_of = [&](std::int64_t block) {
+        return offload != nullptr ? offload->place(stream, block)
+                                  : arena.push(compute_, hidden, Purpose::activations);
+    };
 
-    Tensor x = arena.push(compute_, hidden, Purpose::activations);
+    Tensor x = input_of(0);
     {
         const PhaseScope phase(stream.meter(), "forward");
         const RangeScope range(stream, "forward");
         embed(stream, device, x);
+        if (pass.neftune_noise_alpha > 0)
+            embedding_noise(stream, x, static_cast<float>(pass.neftune_noise_alpha),
+                            {pass.seed, device.step, 0, device.positions, device.samples},
+                            device.segments.device_cu_q);
         for (std::size_t l = 0; l < blocks_.size(); ++l) {
             const RangeScope layer(stream, layer_name(l));
-            const Tensor out = arena.push(compute_, hidden, Purpose::activations);
+            const auto block = static_cast<std::int64_t>(l);
+            if (offload != nullptr) offload->written(stream, block);
+            const Tensor out = input_of(block + 1);
             block_forward(stream, blocks_[l], context, x, out, saved[l], nullptr);
             x = out;
         }
@@ -134,6 +151,7 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
         lm_head_loss(stream, head_, loss_, x, device.target_rows, device.targets, losses, loss_sum,
                      dhidden);
     }
+    if (offload != nullptr) offload->done(stream, last);
     {
         const PhaseScope phase(stream.meter(), "backward");
         const RangeScope range(stream, "backward");
@@ -141,7 +159,8 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
             const RangeScope layer(stream, layer_name(l));
             const Block& block = blocks_[l];
             const Arena::Mark before = arena.mark();
-            if (pass.recompute == Recompute::block) {
+            if (offload != nullptr) offload->await(stream, static_cast<std::int64_t>(l));
+            if (pass.recompute >= Recompute::block) {
                 context.keep = true;
                 context.recompute = Recompute::nothing;
                 const PhaseScope again(stream.meter(), "recompute");
@@ -153,6 +172,7 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
             self_attention_backward(stream, block.attention, context, saved[l].x,
                                     saved[l].attention, dx, needs_dx);
             arena.rewind(before);
+            if (offload != nullptr) offload->done(stream, static_cast<std::int64_t>(l));
         }
         if (embedding_gradient_)
             embedding_backward(stream, device.ids, dhidden, embedding_gradient_,

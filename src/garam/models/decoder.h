@@ -17,6 +17,7 @@
 #include "garam/io/model_files.h"
 #include "garam/io/peft_adapter.h"
 #include "garam/models/adapter_init.h"
+#include "garam/models/block_offload.h"
 #include "garam/models/decoder_config.h"
 #include "garam/models/device_batch.h"
 #include "garam/nn/gated_mlp.h"
@@ -28,10 +29,12 @@ namespace garam {
 
 // What a training pass does besides the arithmetic.
 struct TrainingPass {
-    std::uint64_t seed = 0;  // of dropout
+    std::uint64_t seed = 0;  // of dropout and noise
     std::uint32_t step = 0;  // optimiser steps done
     bool dropout = true;
+    double neftune_noise_alpha = 0;  // ops/embedding_noise.h; 0: none
     Recompute recompute = Recompute::nothing;
+    BlockOffload* offload = nullptr;  // where inputs of blocks wait, with Recompute::offload
 };
 
 // Keys and values of one sequence of up to `capacity` tokens.
@@ -65,6 +68,7 @@ class Decoder {
         double b_rate_factor = 1;          // B's learning rate over A's (LoRA+: Hayou et al., 2024)
         LoraInit init = LoraInit::kaiming;  // of a new adapter
         std::uint64_t seed = 0;             // of a new adapter's A
+        double label_smoothing = 0;         // of the loss, in training and evaluation
         std::int64_t max_positions = 0;     // rows of the RoPE tables; 0: the config's
     };
 

@@ -65,6 +65,12 @@ class Builder {
                         " is no multiple of num_key_value_heads " + std::to_string(c.num_kv_heads));
         read_head_dim();
         c.max_positions = reader_.size("max_position_embeddings", 2048);
+        // The tables of positions are made whole; the longest contexts published are of 10 million.
+        constexpr std::int64_t kMostPositions = std::int64_t{1} << 24;
+        if (c.max_positions > kMostPositions)
+            throw Error(reader_.name("max_position_embeddings") + " is " +
+                        std::to_string(c.max_positions) + ", more than " +
+                        std::to_string(kMostPositions));
         const std::string_view eps = either(family().eps_key, "rms_norm_eps");
         c.rms_norm_eps = reader_.positive(eps, 1e-6);
     }
@@ -91,8 +97,10 @@ class Builder {
         if (part == 1) return;
         if (!family().partial_rotary)
             throw Error(reader_.name(key) + " is not supported for model_type " + c.model_type);
-        c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_dim) * part);
-        if (!(part > 0 && part < 1) || c.rotary_dim < 2 || c.rotary_dim % 2 != 0)
+        const bool is_part = part > 0 && part < 1;
+        c.rotary_dim =
+            is_part ? static_cast<std::int64_t>(static_cast<double>(c.head_dim) * part) : 0;
+        if (c.rotary_dim < 2 || c.rotary_dim % 2 != 0)
             throw Error(reader_.name(key) + " " + std::to_string(part) + " of a head of " +
                         std::to_string(c.head_dim) + " is no even number of entries");
     }

@@ -124,6 +124,11 @@ class Decoder::Loader {
         const TensorNames& names = c.family->tensors;
         need(std::string(names.embedding) + ".weight", {c.vocab_size, c.hidden_size},
              &model_.embedding_, &model_.embedding_gradient_);
+        // Before anything is made by the number.
+        if (static_cast<std::size_t>(c.num_layers) > files_.tensors().size())
+            throw Error(files_.path().string() + ": the config's num_hidden_layers is " +
+                        std::to_string(c.num_layers) + ", but there are " +
+                        std::to_string(files_.tensors().size()) + " tensors in all");
         model_.blocks_.resize(static_cast<std::size_t>(c.num_layers));
         for (std::size_t l = 0; l < model_.blocks_.size(); ++l) {
             const std::string layer = std::string(names.layers) + "." + std::to_string(l) + ".";
@@ -617,7 +622,8 @@ Decoder::Decoder(Device& device, const ModelFiles& files, const Options& options
     : device_(device),
       config_(DecoderConfig::from_json(files.config(), files.path().string())),
       compute_(options.compute),
-      lora_(options.lora) {
+      lora_(options.lora),
+      loss_(options.label_smoothing) {
     GARAM_CHECK(compute_ == DType::f32 || compute_ == DType::bf16, "compute dtype");
     GARAM_CHECK(options.trained != Trained::adapter || lora_, "no adapter to train");
     GARAM_CHECK(options.trained != Trained::all_weights || !lora_,

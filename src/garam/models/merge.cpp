@@ -26,6 +26,7 @@ struct Change {
     const AdapterTensor* bias = nullptr;  // instead of both: a trained bias
     std::int64_t r = 0;
     double scaling = 1;  // with the adapter's weight; of a bias the weight alone
+    std::string source;
 };
 // By name of the base weight.
 using Changes = std::map<std::string, std::vector<Change>>;
@@ -94,16 +95,17 @@ std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapt
     return changes;
 }
 
-// row[in] += scaling * B A of that row, in double precision; the exact-as-can-be sum waits for its rounding.
-void add_change(const Change& change, const Shape& shape, std::vector<double>& row,
-                const float* weight, std::int64_t o) {
+// row += scaling * (B A)[o], in double precision; the exact-as-can-be sum waits for its rounding. `weight` is
+// the base's own row.
+void add_change(const Change& change, std::vector<double>& row, const float* weight,
+                std::int64_t o) {
     if (change.bias != nullptr) {
         for (std::size_t i = 0; i < row.size(); ++i)
             row[i] += change.scaling * (static_cast<double>(change.bias->values[i]) -
                                         static_cast<double>(weight[i]));
         return;
     }
-    const std::int64_t in = shape[1];
+    const auto in = static_cast<std::int64_t>(row.size());
     const std::int64_t r = change.r;
     for (std::int64_t k = 0; k < r; ++k) {
         const double b = change.scaling *
@@ -114,12 +116,25 @@ void add_change(const Change& change, const Shape& shape, std::vector<double>& r
     }
 }
 
-template <typename T>
-T rounded(double value);
-template <>
-float rounded<float>(double value) {
-    return static_cast<float>(value);
+// Rows [first, first + count) of a matrix as a tensor.
+StoredTensor rows_of(const StoredTensor& tensor, std::int64_t first, std::int64_t count) {
+    const std::int64_t rows = tensor.shape.rows();
+    GARAM_CHECK(tensor.shape.rank() == 2 && first >= 0 && first + count <= rows,
+                "rows beyond those of " + tensor.name);
+    StoredTensor part = tensor;
+    const std::size_t row_bytes = tensor.bytes / static_cast<std::size_t>(rows);
+    part.name += " from row " + std::to_string(first);
+    part.shape = {count, tensor.shape[1]};
+    part.data += static_cast<std::size_t>(first) * row_bytes;
+    part.bytes = static_cast<std::size_t>(count) * row_bytes;
+    if (tensor.permuted_heads > 0) {
+        const std::int64_t head = rows / tensor.permuted_heads;
+        GARAM_CHECK(first % head == 0 && count % head == 0, "parts of a head of " + tensor.name);
+        part.permuted_heads = count / head;
+    }
+    return part;
 }
+
 // To 16 bits through fp32 would round twice: the fp32 value is rounded to odd first, which keeps the
 // direction of what was cut off (Boldo and Melquiond, 2008).
 float rounded_to_odd(double value) {
@@ -129,6 +144,12 @@ float rounded_to_odd(double value) {
     if ((bits & 1u) != 0) return nearest;
     const bool above = std::abs(static_cast<double>(nearest)) > std::abs(value);
     return std::bit_cast<float>(above ? bits - 1 : bits + 1);
+}
+template <typename T>
+T rounded(double value);
+template <>
+float rounded<float>(double value) {
+    return static_cast<float>(value);
 }
 template <>
 bfloat16 rounded<bfloat16>(double value) {
@@ -142,33 +163,20 @@ float16 rounded<float16>(double value) {
 // One tensor as it is written.
 template <typename T>
 void write_tensor(SafetensorsWriter& writer, const StoredTensor& tensor,
-                  const std::vector<Change>* changes) {
-    const auto elements = static_cast<std::size_t>(tensor.shape.elements());
-    std::vector<float> weight(elements);
-    read_tensor(tensor, weight.data());
-    std::vector<T> out(elements);
+                  const MergedWeights& weights) {
+    std::vector<T> out(static_cast<std::size_t>(tensor.shape.elements()));
     const std::int64_t columns = tensor.shape.back();
-    const std::int64_t rows = tensor.shape.rows();
-    parallel_for(rows, 16, [&](std::int64_t begin, std::int64_t end) {
-        std::vector<double> row(static_cast<std::size_t>(columns));
-        for (std::int64_t o = begin; o < end; ++o) {
-            std::copy_n(weight.data() + o * columns, columns, row.begin());
-            if (changes != nullptr)
-                for (const Change& change : *changes)
-                    add_change(change, tensor.shape, row, weight.data(), o);
-            for (std::int64_t i = 0; i < columns; ++i) {
-                const T value = rounded<T>(row[static_cast<std::size_t>(i)]);
-                if (!std::isfinite(static_cast<float>(value)))
-                    throw Error(tensor.name + ": element " + std::to_string(o * columns + i) +
-                                " is beyond the range of " +
-                                std::string(name_of(dtype_of<T>::value)) +
-                                ": write f32 or bf16 instead");
-                out[static_cast<std::size_t>(o * columns + i)] = value;
-            }
+    weights.for_each_row(tensor, [&](std::int64_t o, const double* row) {
+        for (std::int64_t i = 0; i < columns; ++i) {
+            const T value = rounded<T>(row[i]);
+            if (!std::isfinite(static_cast<float>(value)))
+                throw Error(tensor.name + ": element " + std::to_string(o * columns + i) +
+                            " is beyond the range of " + std::string(name_of(dtype_of<T>::value)) +
+                            ": write f32 or bf16 instead");
+            out[static_cast<std::size_t>(o * columns + i)] = value;
         }
     });
-    writer.write(tensor.name, out.data(),
-                 static_cast<std::int64_t>(elements) * static_cast<std::int64_t>(sizeof(T)));
+    writer.write(tensor.name, out.data(), static_cast<std::int64_t>(out.size() * sizeof(T)));
 }
 
 std::optional<DType> plain_dtype(StoredType type) {
@@ -258,6 +266,58 @@ void write_index(const std::filesystem::path& folder, const std::vector<Shard>& 
 
 }  // namespace
 
+struct MergedWeights::Impl {
+    Changes changes;
+};
+
+MergedWeights::MergedWeights(const ModelFiles& base, const std::vector<WeightedAdapter>& adapters) {
+    auto impl = std::make_unique<Impl>();
+    for (const WeightedAdapter& one : adapters) {
+        for (auto& [name, change] : changes_of(base, *one.adapter, one.source)) {
+            change.scaling *= one.weight;
+            change.source = one.source;
+            impl->changes[name].push_back(std::move(change));
+        }
+    }
+    impl_ = std::move(impl);
+}
+MergedWeights::~MergedWeights() = default;
+
+bool MergedWeights::changes(const std::string& name) const {
+    return impl_->changes.contains(name);
+}
+
+std::string MergedWeights::source_of(const std::string& name) const {
+    return impl_->changes.at(name).front().source;
+}
+
+void MergedWeights::for_each_row(const StoredTensor& tensor, std::int64_t first, std::int64_t count,
+                                 const Body& body) const {
+    const auto found = impl_->changes.find(tensor.name);
+    const std::int64_t columns = tensor.shape.back();
+    StoredTensor part = tensor;
+    if (count != tensor.shape.rows()) part = rows_of(tensor, first, count);
+    std::vector<float> weight(static_cast<std::size_t>(part.shape.elements()));
+    read_tensor(part, weight.data());
+    parallel_for(count, 16, [&](std::int64_t begin, std::int64_t end) {
+        std::vector<double> row(static_cast<std::size_t>(columns));
+        for (std::int64_t o = begin; o < end; ++o) {
+            std::copy_n(weight.data() + o * columns, columns, row.begin());
+            if (found != impl_->changes.end())
+                for (const Change& change : found->second)
+                    add_change(change, row, weight.data() + o * columns, first + o);
+            body(first + o, row.data());
+        }
+    });
+}
+
+bfloat16 rounded_to_bf16(double value) {
+    return rounded<bfloat16>(value);
+}
+float16 rounded_to_f16(double value) {
+    return rounded<float16>(value);
+}
+
 Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOptions& options) {
     Json config = base.config();
     const std::string source = base.path().string();
@@ -275,7 +335,7 @@ Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOp
         if (rope->kind != RopeConfig::Kind::standard) config.set("rope_scaling", rope_json(*rope));
     }
     if (base.is_gguf()) {
-        config.set("architectures", Json(Json::Array{Json("LlamaForCausalLM")}));
+        config.set("architectures", Json(Json::Array{Json(read.family->architecture)}));
         const auto set_id = [&](const char* key, const std::optional<std::int32_t>& id) {
             if (id && (config.find(key) == nullptr || config.find(key)->is_null()))
                 config.set(key, static_cast<std::int64_t>(*id));
@@ -293,19 +353,13 @@ Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOp
 
 MergeReport write_merged_model(const ModelFiles& base, const std::vector<WeightedAdapter>& adapters,
                                const std::filesystem::path& folder, const MergeOptions& options) {
+    const MergedWeights weights(base, adapters);
     const DecoderConfig config = DecoderConfig::from_json(base.config(), base.path().string());
     const bool tied = config.tie_word_embeddings.value_or(base.find(kHead) == nullptr);
-    Changes changes;
-    for (const WeightedAdapter& one : adapters) {
-        for (auto& [name, change] : changes_of(base, *one.adapter, one.source)) {
-            if (tied && name == kHead)
-                throw Error(one.source +
-                            ": an adapter of lm_head, which this base ties to its "
-                            "embedding, cannot be merged");
-            change.scaling *= one.weight;
-            changes[name].push_back(change);
-        }
-    }
+    if (tied && weights.changes(std::string(kHead)))
+        throw Error(weights.source_of(std::string(kHead)) +
+                    ": an adapter of lm_head, which this base ties to its "
+                    "embedding, cannot be merged");
 
     MergeReport report;
     report.dtype = matrix_dtype(base, report.was_quantised);
@@ -343,18 +397,16 @@ MergeReport write_merged_model(const ModelFiles& base, const std::vector<Weighte
                                  {{"format", "pt"}});
         for (std::size_t i = 0; i < shard.tensors.size(); ++i) {
             const StoredTensor& tensor = *shard.tensors[i];
-            const auto found = changes.find(tensor.name);
-            const std::vector<Change>* change = found == changes.end() ? nullptr : &found->second;
-            report.merged_tensors += change != nullptr;
+            report.merged_tensors += weights.changes(tensor.name) ? 1 : 0;
             switch (shard.entries[i].dtype) {
                 case DType::f32:
-                    write_tensor<float>(writer, tensor, change);
+                    write_tensor<float>(writer, tensor, weights);
                     break;
                 case DType::f16:
-                    write_tensor<float16>(writer, tensor, change);
+                    write_tensor<float16>(writer, tensor, weights);
                     break;
                 default:
-                    write_tensor<bfloat16>(writer, tensor, change);
+                    write_tensor<bfloat16>(writer, tensor, weights);
                     break;
             }
         }

@@ -8,15 +8,56 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "garam/core/dtype.h"
 #include "garam/core/json.h"
 #include "garam/io/model_files.h"
 #include "garam/io/peft_adapter.h"
 
 namespace garam {
+
+// One of several adapters whose changes are added up, each times its weight.
+struct WeightedAdapter {
+    const PeftAdapter* adapter = nullptr;
+    std::string source;  // for messages
+    double weight = 1;
+};
+
+// The weights of a base with adapters folded in, in double precision before their one rounding.
+class MergedWeights {
+  public:
+    // Without adapters the base's own. The base and the adapters must outlive this. Throws Error naming tensor
+    // and both shapes when an adapter does not fit the base.
+    MergedWeights(const ModelFiles& base, const std::vector<WeightedAdapter>& adapters);
+    ~MergedWeights();
+
+    // Whether an adapter changes the tensor of that name.
+    bool changes(const std::string& name) const;
+    // Of the first adapter that changes it.
+    std::string source_of(const std::string& name) const;
+    // Calls body(row, values) for each row of the tensor, on all cores; values has as many numbers as a
+    // row. The second form for rows [first, first + count), which are whole heads where the file has
+    // permuted them, takes memory for their elements in fp32 only.
+    using Body = std::function<void(std::int64_t row, const double* values)>;
+    void for_each_row(const StoredTensor& tensor, const Body& body) const {
+        for_each_row(tensor, 0, tensor.shape.rows(), body);
+    }
+    void for_each_row(const StoredTensor& tensor, std::int64_t first, std::int64_t count,
+                      const Body& body) const;
+
+  private:
+    struct Impl;
+    std::unique_ptr<const Impl> impl_;
+};
+
+// A double to bf16 or f16, rounded once.
+bfloat16 rounded_to_bf16(double value);
+float16 rounded_to_f16(double value);
 
 struct MergeOptions {
     // f32, f16 or bf16 for every tensor. Unset: a Hugging Face base keeps each tensor's own; a GGUF base
@@ -42,13 +83,6 @@ struct MergeReport {
 // For a GGUF what its keys say; RoPE divisors are turned back into the setting that made them. Throws
 // Error when no setting that Transformers can read gives these divisors.
 Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOptions& options);
-
-// One of several adapters whose changes are added up, each times its weight.
-struct WeightedAdapter {
-    const PeftAdapter* adapter = nullptr;
-    std::string source;  // for messages
-    double weight = 1;
-};
 
 // Writes config.json, model.safetensors (or shards with an index) and a copy of generation_config.json
 // into `folder`, which exists. Tied embeddings stay tied. Throws Error naming tensor and both shapes when

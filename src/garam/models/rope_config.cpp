@@ -56,6 +56,8 @@ class ScalingReader {
         rope_.original_max_position = config_.find(key) != nullptr
                                           ? config_.positive(key)
                                           : scaling_.positive(key, max_positions_);
+        if (rope_.original_max_position > 0x1p31)
+            throw Error(scaling_.name(key) + " is beyond 2^31");
     }
 
     void read_llama3() {
@@ -64,7 +66,8 @@ class ScalingReader {
         rope_.low_freq_factor = scaling_.positive("low_freq_factor");
         rope_.high_freq_factor = scaling_.positive("high_freq_factor");
         read_original();
-        if (rope_.high_freq_factor <= rope_.low_freq_factor)
+        // As fp32, which the frequencies between are blended in.
+        if (static_cast<float>(rope_.high_freq_factor) <= static_cast<float>(rope_.low_freq_factor))
             throw Error(where() + ": high_freq_factor must be above low_freq_factor");
     }
 
@@ -105,9 +108,7 @@ class ScalingReader {
         std::vector<double> values;
         for (const Json& json : scaling_.find(key)->array(scaling_.name(key))) {
             const double value = json.number(scaling_.name(key));
-            if (!(value > 0) || value > 1e30)
-                throw Error(scaling_.name(key) + ": a divisor must be a positive number, not " +
-                            std::to_string(value));
+            ConfigReader::check_positive(value, scaling_.name(key) + ": a divisor");
             values.push_back(value);
         }
         if (static_cast<std::int64_t>(values.size()) != rotary_dim_ / 2)

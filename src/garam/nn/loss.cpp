@@ -7,7 +7,7 @@ namespace garam {
 void CrossEntropyLoss::evaluate(Stream& stream, const Tensor& logits, const Tensor& targets,
                                 const Tensor& losses, const Tensor& gradient,
                                 const LogitScale& scale) const {
-    cross_entropy(stream, logits, targets, losses, gradient, scale);
+    cross_entropy(stream, logits, targets, losses, gradient, scale, smoothing_);
 }
 
 }  // namespace garam

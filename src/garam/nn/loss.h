@@ -1,5 +1,5 @@
 // A loss of the head: rows of logits in, a loss a row and the logits' gradient out. Other losses of the
-// same form (label smoothing, distillation) are other classes.
+// same form (distillation) are other classes.
 #pragma once
 
 #include "garam/ops/logit_scale.h"
@@ -19,8 +19,13 @@ class Loss {
 
 class CrossEntropyLoss final : public Loss {
   public:
+    // `smoothing`: label smoothing, see ops/cross_entropy.h.
+    explicit CrossEntropyLoss(double smoothing = 0) : smoothing_(static_cast<float>(smoothing)) {}
     void evaluate(Stream& stream, const Tensor& logits, const Tensor& targets, const Tensor& losses,
                   const Tensor& gradient, const LogitScale& scale) const override;
+
+  private:
+    float smoothing_;
 };
 
 }  // namespace garam

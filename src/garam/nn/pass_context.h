@@ -19,8 +19,9 @@ enum class Recompute : std::uint8_t {
     norms_and_activation,  // normed inputs and silu(gate) * up: no product
     gate_up,               // one product: half of the MLP's forward
     block,                 // all but the block's input
+    offload,               // the same, and the input waits in pinned host memory
 };
-// Names of train.gradient_checkpointing: "none", "norms+activation", "gate_up", "block".
+// Names of train.gradient_checkpointing: "none", "norms+activation", "gate_up", "block", "offload".
 const char* name_of(Recompute recompute);
 
 struct PassContext {

@@ -87,6 +87,8 @@ const char* name_of(Recompute recompute) {
             return "gate_up";
         case Recompute::block:
             return "block";
+        case Recompute::offload:
+            return "offload";
     }
     return "?";
 }

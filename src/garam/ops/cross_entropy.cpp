@@ -13,7 +13,8 @@ namespace garam {
 constexpr std::int64_t kMostRows = 0x7fffffff;  // blocks of a launch
 
 void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
-                   const Tensor& losses, const Tensor& gradient, const LogitScale& scale) {
+                   const Tensor& losses, const Tensor& gradient, const LogitScale& scale,
+                   float smoothing) {
     constexpr const char* kName = "cross_entropy";
     const std::int64_t rows = logits.rows();
     const std::int64_t vocab = logits.columns();
@@ -29,11 +30,14 @@ void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
     }
 
     GARAM_CHECK(scale.factor > 0 && scale.softcap >= 0, "cross_entropy: a negative scale");
+    GARAM_CHECK(smoothing >= 0 && smoothing < 1, "cross_entropy: smoothing outside [0, 1)");
 
     Cost cost;
     const double scaling = scale.softcap > 0 ? 4.0 : scale.changes() ? 1.0 : 0.0;
     cost.flops =
         (gradient ? 6.0 + 2 * scaling : 4.0 + scaling) * static_cast<double>(logits.elements());
+    if (smoothing > 0)
+        cost.flops += (gradient ? 2.0 : 1.0) * static_cast<double>(logits.elements());
     cost.bytes_read = bytes_of({&logits, &targets});
     cost.bytes_written = bytes_of({&losses}) + (gradient ? bytes_of({&gradient}) : 0.0);
     OpScope op(stream, kName, cost);
@@ -47,6 +51,7 @@ void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
         work.losses = losses.data<float>();
         if (gradient) work.gradient = cuda_rows(gradient);
         work.scale = {scale.factor, scale.softcap};
+        work.smoothing = smoothing;
         work.rows = rows;
         work.vocab = vocab;
         work.logits_dtype = logits.dtype();
@@ -71,8 +76,8 @@ void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
             GARAM_CHECK(target[row] >= 0 && target[row] < vocab,
                         "cross_entropy: target " + std::to_string(target[row]) +
                             " outside the vocabulary of " + std::to_string(vocab));
-            loss[row] = kernel(element_at(logits, row, 0), {scale.factor, scale.softcap}, to, vocab,
-                               target[row]);
+            loss[row] = kernel(element_at(logits, row, 0), {scale.factor, scale.softcap}, smoothing,
+                               to, vocab, target[row]);
         }
     });
 }

@@ -10,8 +10,12 @@
 // may be the logits' own memory where the dtypes agree. With a gradient the logits are lost either
 // way. Arithmetic in fp32.
 //
+// With `smoothing` s in [0, 1) the target distribution is (1 - s) one hot + s / vocab instead of one hot
+// (Szegedy et al. 2016): the loss is log sum exp(x) - (1 - s) x[target] - s mean(x), x the logits through
+// the scale, and the gradient softmax minus that distribution.
+//
 // Cost: 4 flops a logit (maximum, difference, exponential, sum), 6 with the gradient; a factor adds 1 and 1
-// more with the gradient, a soft cap another 3 and 3; logits read once, the gradient written once.
+// more with the gradient, a soft cap another 3 and 3, smoothing 1 and 1; logits read once, the gradient written once.
 #pragma once
 
 #include "garam/ops/logit_scale.h"
@@ -19,6 +23,7 @@
 namespace garam {
 
 void cross_entropy(Stream& stream, const Tensor& logits, const Tensor& targets,
-                   const Tensor& losses, const Tensor& gradient, const LogitScale& scale = {});
+                   const Tensor& losses, const Tensor& gradient, const LogitScale& scale = {},
+                   float smoothing = 0);
 
 }  // namespace garam

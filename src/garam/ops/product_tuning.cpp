@@ -1,8 +1,6 @@
 #include "garam/ops/product_tuning.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -18,8 +16,6 @@ constexpr std::int64_t kColdBytes = std::int64_t{256} << 20;
 // Seconds that a recorded sequence of calls takes about.
 constexpr double kSequenceSeconds = 1.5e-3;
 constexpr std::int64_t kMostCalls = 128;
-// Rows up to which gemv.cu multiplies.
-constexpr std::int64_t kFewRows = 4;
 
 std::int64_t size_in(const ProductShape& shape) {
     return shape.inputs_are_bf16 ? 2 : 4;
@@ -310,7 +306,7 @@ ProductTable tune_products(Device& device, const ProductCounts& counts,
     GARAM_CHECK(device.kind() == DeviceKind::cuda, "products are tuned on a card");
     std::vector<ProductShape> shapes;
     for (const auto& [shape, calls] : counts)
-        if (shape.m > kFewRows) shapes.push_back(shape);
+        if (shape.m > cuda::kMostGemvRows) shapes.push_back(shape);
     const auto work = [&](const ProductShape& shape) {
         return guessed_seconds(shape) * std::max(counts.at(shape), 0.01);
     };

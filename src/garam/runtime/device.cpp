@@ -1,15 +1,11 @@
 #include "garam/runtime/device.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <utility>
 
 #include "garam/core/error.h"
-#include "garam/runtime/host_memory.h"
 
 namespace garam {
 
@@ -111,15 +107,27 @@ std::unique_ptr<DeviceEvent> Device::make_event() {
     return nullptr;
 }
 
-void* Device::take_pinned(std::int64_t bytes) {
-    void* pointer = mmap(nullptr, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)),
-                         PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pointer == MAP_FAILED) throw host_memory_error("host memory", bytes, std::strerror(errno));
+void* Device::allocate_pinned(std::int64_t bytes) {
+    GARAM_CHECK(bytes >= 0, "allocation of negative size");
+    if (bytes == 0) return nullptr;
+    void* pointer = take_pinned(bytes);
+    pinned_.current += bytes;
+    pinned_.peak = std::max(pinned_.peak, pinned_.current);
     return pointer;
 }
 
+void Device::release_pinned(void* pointer, std::int64_t bytes) noexcept {
+    if (pointer == nullptr) return;
+    give_back_pinned(pointer, bytes);
+    pinned_.current -= bytes;
+}
+
+void* Device::take_pinned(std::int64_t bytes) {
+    return take(bytes);
+}
+
 void Device::give_back_pinned(void* pointer, std::int64_t bytes) noexcept {
-    munmap(pointer, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)));
+    give_back(pointer, bytes);
 }
 
 DeviceProfile profile_of_device(const std::string& name) {

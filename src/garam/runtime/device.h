@@ -53,6 +53,7 @@ struct DeviceProfile {
     // cuda only
     int ordinal = 0;              // which card
     std::int64_t free_bytes = 0;  // memory that nobody held when the card was looked at
+    std::int64_t host_bytes = 0;  // installed memory of its host, which pinned memory is taken from
     int compute_capability = 0;   // 80, 86, 89, 90, 120
     int multiprocessors = 0;
     std::int64_t shared_bytes = 0;  // shared memory that one block may have
@@ -85,6 +86,12 @@ struct MemoryUse {
     std::array<std::int64_t, kPurposes> peak_by{};
 };
 
+// Bytes of pinned host memory held.
+struct PinnedUse {
+    std::int64_t current = 0;
+    std::int64_t peak = 0;
+};
+
 // A queue of a device's work, in the order of its entries; nullptr where work is done at once.
 using QueueHandle = CUstream_st*;
 
@@ -112,6 +119,7 @@ class Device {
     DeviceKind kind() const { return kind_; }
     const DeviceProfile& profile() const { return profile_; }
     const MemoryUse& memory() const { return use_; }
+    const PinnedUse& pinned() const { return pinned_; }
 
     // `bytes` of uninitialised memory, aligned to 256. Zero bytes give nullptr. Throws Error naming
     // the pool, what was asked for and what is free. Not thread-safe: memory is taken at start-up.
@@ -141,9 +149,10 @@ class Device {
     virtual void begin_recording(QueueHandle queue);
     virtual std::unique_ptr<RecordedWork> end_recording(QueueHandle queue);
     virtual std::unique_ptr<DeviceEvent> make_event();  // nullptr where work is done at once
-    // Page-locked host memory; plain memory where there is no need.
-    virtual void* take_pinned(std::int64_t bytes);
-    virtual void give_back_pinned(void* pointer, std::int64_t bytes) noexcept;
+    // Page-locked host memory; plain memory where there is no need. A pool of its own, with its own
+    // ledger; otherwise as allocate().
+    void* allocate_pinned(std::int64_t bytes);
+    void release_pinned(void* pointer, std::int64_t bytes) noexcept;
     // Named ranges for a profiler of the device's vendor.
     virtual void open_range(const char* /*name*/) {}
     virtual void close_range() {}
@@ -152,11 +161,14 @@ class Device {
     Device(DeviceKind kind, DeviceProfile profile) : kind_(kind), profile_(std::move(profile)) {}
     virtual void* take(std::int64_t bytes) = 0;
     virtual void give_back(void* pointer, std::int64_t bytes) noexcept = 0;
+    virtual void* take_pinned(std::int64_t bytes);
+    virtual void give_back_pinned(void* pointer, std::int64_t bytes) noexcept;
 
   private:
     DeviceKind kind_;
     DeviceProfile profile_;
     MemoryUse use_;
+    PinnedUse pinned_;
 };
 
 // The host processor. Tests pass a profile of their own to run the paths of lesser processors.
@@ -202,19 +214,19 @@ class Buffer {
     Purpose purpose_ = Purpose::scratch;
 };
 
-// Owns page-locked host memory (see Device::take_pinned). Movable.
+// Owns page-locked host memory (see Device::allocate_pinned). Movable.
 class PinnedBuffer {
   public:
     PinnedBuffer() = default;
     PinnedBuffer(Device& device, std::int64_t bytes)
-        : device_(&device), pointer_(device.take_pinned(bytes)), bytes_(bytes) {}
+        : device_(&device), pointer_(device.allocate_pinned(bytes)), bytes_(bytes) {}
     PinnedBuffer(PinnedBuffer&& other) noexcept { swap(other); }
     PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
         swap(other);
         return *this;
     }
     ~PinnedBuffer() {
-        if (pointer_ != nullptr) device_->give_back_pinned(pointer_, bytes_);
+        if (pointer_ != nullptr) device_->release_pinned(pointer_, bytes_);
     }
     void* raw() const { return pointer_; }
     std::int64_t bytes() const { return bytes_; }

@@ -6,7 +6,7 @@
 
 #include "garam/core/error.h"
 #include "garam/core/json.h"
-#include "garam/io/peft_adapter.h"
+#include "garam/io/gguf_adapter.h"
 #include "garam/ops/product_tuning.h"
 
 namespace garam {
@@ -85,7 +85,7 @@ Session::Session(const SessionOptions& options)
         warnings_.push_back("tuned products are for cards: " + options_.tuned_products.string() +
                             " does not count on the processor");
     std::optional<PeftAdapter> adapter;
-    if (!options_.adapter.empty()) adapter = read_peft_adapter(options_.adapter);
+    if (!options_.adapter.empty()) adapter = read_adapter(options_.adapter, files_);
 
     Decoder::Options decoder_options;
     decoder_options.compute = choose_compute_dtype(options_.dtype, device_->profile());
@@ -126,7 +126,7 @@ void Session::check_vocabulary() const {
 void Session::gather_eos_ids() {
     eos_ids_ = decoder_->config().eos_ids;
     if (tokenizer_->eos_id()) eos_ids_.push_back(*tokenizer_->eos_id());
-    const std::filesystem::path file = options_.model / "generation_config.json";
+    const std::filesystem::path file = files_.path() / "generation_config.json";
     if (!files_.is_gguf() && std::filesystem::exists(file)) {
         const Json config = Json::parse_file(file);
         if (const Json* ids = config.find("eos_token_id"); ids != nullptr)

@@ -18,7 +18,7 @@ namespace garam {
 
 struct SessionOptions {
     std::filesystem::path model;           // Hugging Face folder or .gguf file
-    std::filesystem::path adapter;         // PEFT folder; empty: none
+    std::filesystem::path adapter;         // PEFT folder or LoRA GGUF; empty: none
     std::string device = "auto";           // auto, cpu, cuda, cuda:N
     std::filesystem::path tuned_products;  // file of `garam tune`; empty: none
     std::string dtype = "auto";  // auto: bf16 where the processor is fast at it; f32, bf16

@@ -69,15 +69,20 @@ struct Pipeline {
 Pipeline byte_level_pipeline(const Keys& keys) {
     const std::string pre = keys.text("pre", "default");
     Pipeline made;
-    if (pre == "smollm" || pre == "exaone") {
+    // llama.cpp's names of one and the same pattern.
+    if (pre == "smollm" || pre == "exaone" || pre == "refact" || pre == "starcoder" ||
+        pre == "command-r") {
         made.pre_tokenizer = digits_then_byte_level();
-    } else if (pre == "gpt-2") {
+    } else if (pre == "gpt-2" || pre == "olmo") {
         made.pre_tokenizer = byte_level(false, true);
     } else if (pre == "llama-bpe") {
         made.pre_tokenizer =
             sequence("pretokenizers", {split(kLlama3Pattern), byte_level(false, false)});
         made.ignore_merges = true;
         made.add_bos = true;
+    } else if (pre == "dbrx") {
+        made.pre_tokenizer =
+            sequence("pretokenizers", {split(kLlama3Pattern), byte_level(false, false)});
     } else if (pre == "qwen2") {
         // llama.cpp leaves the model's own NFC out; models were trained with it.
         made.normalizer = Json::Object{{"type", "NFC"}};
@@ -90,10 +95,9 @@ Pipeline byte_level_pipeline(const Keys& keys) {
              split(R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))"),
              split(R"(\p{N}+)"), split("[0-9][0-9][0-9]"), byte_level(false, false)});
     } else {
-        throw Error(
-            keys.where("pre") + " \"" + pre +
-            "\" is not supported; supported are smollm, llama-bpe, gpt-2, qwen2, exaone and "
-            "default");
+        throw Error(keys.where("pre") + " \"" + pre +
+                    "\" is not supported; supported are smollm, llama-bpe, gpt-2, qwen2, exaone, "
+                    "dbrx, olmo, refact, starcoder, command-r and default");
     }
     return made;
 }
@@ -218,7 +222,9 @@ TokenizerFiles read_gguf_tokenizer(const GgufFile& file) {
     }
 
     Json::Array merges;
-    if (sentencepiece) {
+    if (sentencepiece && keys.find("merges") != nullptr) {
+        merges = keys.at("merges").array(keys.where("merges"));  // more than the scores can tell
+    } else if (sentencepiece) {
         const Json::Array& scores = keys.at("scores").array(keys.where("scores"));
         check_count("scores", scores.size());
         merges = merges_from_scores(tokens, types, scores, keys.where("scores"));

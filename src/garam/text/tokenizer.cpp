@@ -4,6 +4,7 @@
 
 #include "garam/core/error.h"
 #include "garam/io/gguf.h"
+#include "garam/io/hub_cache.h"
 #include "garam/text/bpe_tokenizer.h"
 #include "garam/text/tokenizer_files.h"
 
@@ -19,7 +20,8 @@ bool ends_open(const std::string& text) {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model) {
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& given) {
+    const std::filesystem::path model = find_model_path(given).path;
     if (!std::filesystem::exists(model))
         throw Error(model.string() + ": there is no such model folder or GGUF file");
     return std::make_unique<BpeTokenizer>(std::filesystem::is_directory(model)

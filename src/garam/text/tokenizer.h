@@ -73,8 +73,8 @@ class Tokenizer {
 };
 
 // From a model: a Hugging Face folder (tokenizer.json, or vocab.json + merges.txt, with
-// tokenizer_config.json and special_tokens_map.json where present) or a GGUF file. Throws Error naming
-// what is missing or unsupported.
+// tokenizer_config.json and special_tokens_map.json where present), a GGUF file, or a hub name in the
+// local cache. Throws Error naming what is missing or unsupported.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model);
 
 // Decodes ids one by one for streaming: returns the text that became certain with this id (never half a

@@ -55,19 +55,20 @@ std::vector<Parameter*> TrainingEngine::pointers(std::vector<Parameter>& paramet
 }
 
 TrainingEngine::TrainingEngine(Device& device, const ModelFiles& files,
-                               const EngineOptions& options, std::int64_t arena_bytes)
+                               const EngineOptions& options, const StepMemory& memory)
     : device_(device),
       options_(options),
       model_(device, files, options.model),
       optimizer_(device, options.optimizer, pointers(model_.parameters())),
-      arena_(device, arena_bytes),
+      arena_(device, memory.arena_bytes),
       stream_(device_, arena_, meter_),
       scalars_(arena_.push(DType::f32, {2}, Purpose::scratch)),
       loss_sum_(scalars_.slice_elements(0, 1)),
       norm_squared_(scalars_.slice_elements(1, 2)),
       scale_(arena_.push(DType::f32, {1}, Purpose::scratch)),
       ring_(device_),
-      micro_steps_(device_, stream_, model_) {
+      micro_steps_(device_, stream_, model_, memory.batch_bytes) {
+    if (options_.recompute == Recompute::offload) offload_.emplace(device_, memory.offload_bytes);
     fill(stream_, 0, scale_);
     meter_.enable(true);
 }
@@ -81,11 +82,13 @@ TrainingEngine::~TrainingEngine() {
     }
 }
 
-TrainingPass TrainingEngine::pass(std::int64_t steps_done) const {
+TrainingPass TrainingEngine::pass(std::int64_t steps_done) {
     TrainingPass pass;
     pass.seed = options_.seed;
     pass.step = static_cast<std::uint32_t>(steps_done);
     pass.recompute = options_.recompute;
+    pass.neftune_noise_alpha = options_.neftune_noise_alpha;
+    pass.offload = offload_ ? &*offload_ : nullptr;
     return pass;
 }
 
@@ -129,6 +132,10 @@ std::vector<TrainingEngine::StepResult> TrainingEngine::results(bool wait) {
     while (wait && !ring_.empty())
         read_oldest();
     return std::exchange(results_, {});
+}
+
+StepMemory TrainingEngine::needed() const {
+    return {arena_.peak(), offload_ ? offload_->bytes() : 0, micro_steps_.batch_bytes()};
 }
 
 TrainingEngine::StepResult TrainingEngine::step(const std::vector<TokenBatch>& micro_batches,
@@ -213,13 +220,14 @@ MemoryPlan plan_memory(const DeviceProfile& profile, const ModelFiles& files,
                       one.bytes_written + more * (two.bytes_written - one.bytes_written)};
     if (evaluation.tokens > 0) engine.evaluate({batch_of(evaluation)});
 
-    plan.arena_bytes = engine.arena().peak();
+    static_cast<StepMemory&>(plan) = engine.needed();
     plan.by_purpose = device->memory().current_by;
     plan.by_purpose[static_cast<std::size_t>(Purpose::scratch)] -= unbounded;
     for (std::size_t p = 0; p < plan.by_purpose.size(); ++p) {
         plan.by_purpose[p] += engine.arena().peak_by()[p];
         plan.total_bytes += plan.by_purpose[p];
     }
+    plan.pinned_bytes = device->pinned().current;
     plan.mapped_bytes = engine.model().mapped_bytes();
     plan.trainable_elements = engine.model().trainable_elements();
     plan.total_elements = engine.model().total_elements();

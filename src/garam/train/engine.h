@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,8 @@ struct EngineOptions {
     OptimizerOptions optimizer;
     double max_grad_norm = 1;                  // 0: no clipping
     Recompute recompute = Recompute::nothing;  // gradient_checkpointing
-    std::uint64_t seed = 42;                   // of dropout
+    std::uint64_t seed = 42;                   // of dropout and noise
+    double neftune_noise_alpha = 0;            // on embeddings; 0: none
 };
 
 // Sizes that no micro-batch of a run exceeds.
@@ -34,10 +36,20 @@ struct BatchBounds {
     std::int64_t samples = 0;
 };
 
-struct MemoryPlan {
-    std::int64_t arena_bytes = 0;  // step memory to reserve
+// What an engine reserves for its steps.
+struct StepMemory {
+    StepMemory(std::int64_t arena = 0, std::int64_t offload = 0, std::int64_t batch = 0)
+        : arena_bytes(arena), offload_bytes(offload), batch_bytes(batch) {}
+    std::int64_t arena_bytes;
+    // Pinned host memory: for inputs of blocks (Recompute::offload), and for each batch on its way.
+    std::int64_t offload_bytes;
+    std::int64_t batch_bytes;
+};
+
+struct MemoryPlan : StepMemory {
     std::int64_t total_bytes = 0;  // all that garam allocates on the device, the arena included
     std::array<std::int64_t, kPurposes> by_purpose{};  // adds up to total_bytes
+    std::int64_t pinned_bytes = 0;                     // pinned host memory, beside total_bytes
     std::int64_t mapped_bytes = 0;  // weights used in place in a mapped file (page cache)
     std::int64_t trainable_elements = 0;
     std::int64_t total_elements = 0;
@@ -48,7 +60,7 @@ class TrainingEngine {
   public:
     // Throws Error as Decoder and Optimizer do, and when memory does not suffice.
     TrainingEngine(Device& device, const ModelFiles& files, const EngineOptions& options,
-                   std::int64_t arena_bytes);
+                   const StepMemory& memory);
     ~TrainingEngine();
 
     struct StepResult {
@@ -79,6 +91,8 @@ class TrainingEngine {
     };
     EvalResult evaluate(const std::vector<TokenBatch>& batches);
 
+    // What the steps so far needed.
+    StepMemory needed() const;
     Decoder& model() { return model_; }
     Optimizer& optimizer() { return optimizer_; }
     Arena& arena() { return arena_; }
@@ -91,7 +105,7 @@ class TrainingEngine {
     static std::vector<Parameter*> pointers(std::vector<Parameter>& parameters);
     void read_oldest();
     [[noreturn]] void report_non_finite(const StepRing::Step& step, double loss);
-    TrainingPass pass(std::int64_t steps_done) const;
+    TrainingPass pass(std::int64_t steps_done);
 
     Device& device_;
     EngineOptions options_;
@@ -106,6 +120,7 @@ class TrainingEngine {
     Tensor scale_;  // f32 [1]: what the optimiser multiplies gradients by (ops/gradient_scale.h)
     StepRing ring_;
     std::vector<StepResult> results_;
+    std::optional<BlockOffload> offload_;  // with Recompute::offload
     MicroSteps micro_steps_;
 };
 

@@ -119,7 +119,8 @@ void validate_lora(const LoraSettings& lora) {
     }
 }
 
-void validate_schedule(const TrainConfig& train) {
+void validate_schedule(const JobConfig& config) {
+    const TrainConfig& train = config.train;
     if (train.max_steps == 0)
         throw Error("train.max_steps is 0: give at least 1, or -1 for train.num_train_epochs");
     if (train.max_steps < 0 && train.num_train_epochs <= 0)
@@ -129,6 +130,13 @@ void validate_schedule(const TrainConfig& train) {
     if (train.merge_micro_batches != "auto" && train.merge_micro_batches != "false")
         throw Error("train.merge_micro_batches: \"" + train.merge_micro_batches +
                     "\" is not supported; choose auto or false");
+    check_schedule(train.schedule(0));
+    if (train.group_by_length && train.packing)
+        throw Error(
+            "train.group_by_length and train.packing are both set: packed rows are of one length "
+            "already, keep one");
+    if (train.group_by_length && !config.data.shuffle)
+        throw Error("train.group_by_length draws its own order: it needs data.shuffle=true");
     if (train.lr_scheduler_type == "constant" && (train.warmup_steps > 0 || train.warmup_ratio > 0))
         throw Error(
             "train.lr_scheduler_type=constant has no warm-up: use constant_with_warmup, or set "
@@ -144,6 +152,7 @@ void validate_evaluation(const JobConfig& config) {
                         unset);
     };
     needs_validation(train.eval_steps.has_value(), "train.eval_steps", "null");
+    needs_validation(train.eval_on_start, "train.eval_on_start", "false");
     needs_validation(train.load_best_model_at_end, "train.load_best_model_at_end", "false");
     needs_validation(train.early_stopping_patience.has_value(), "train.early_stopping_patience",
                      "null");
@@ -168,12 +177,15 @@ void validate_evaluation(const JobConfig& config) {
 
 ConfigTable describe(JobConfig& config) {
     ConfigTable table;
-    table.add(
-        "model", &config.model,
-        "Base model: a Hugging Face model folder, or a GGUF file. Required. Relative paths are "
-        "taken from the current directory.");
+    table.add("model", &config.model,
+              "Base model: a Hugging Face model folder, a GGUF file, or org/name "
+              "(org/name@revision) as it "
+              "lies in the local Hugging Face cache (HF_HUB_CACHE, HF_HOME). Required. Relative "
+              "paths are "
+              "taken from the current directory.");
     table.add("adapter", &config.adapter,
-              "Folder of a PEFT adapter to go on with; its own r, lora_alpha, use_rslora and "
+              "Folder of a PEFT adapter to go on with, or org/name in the local cache; its own r, "
+              "lora_alpha, use_rslora and "
               "target_modules then count.");
     table.add("device", &config.device,
               "Where to compute: auto (the first usable card, else the processor), cpu, cuda, or "
@@ -202,7 +214,7 @@ void validate(const JobConfig& config) {
             "adapter and train.method=full contradict each other: merge the adapter first (garam "
             "merge), or use train.method=lora");
     if (config.train.method == "lora") validate_lora(config.lora);
-    validate_schedule(config.train);
+    validate_schedule(config);
     validate_evaluation(config);
 }
 

@@ -42,31 +42,41 @@ BatchBounds merged_bounds(const BatchBounds& bounds, std::int64_t merged) {
 
 MemoryChoice choose_memory(const MemoryQuestion& question) {
     const std::int64_t room = budget(question.profile);
+    // Page-locked memory is lost to all other programs: not more than half of the host's.
+    const std::int64_t pinned_room =
+        question.profile.host_bytes > 0 ? question.profile.host_bytes / 2 : INT64_MAX;
     std::vector<Recompute> policies = {question.engine.recompute};
     if (question.chooses_recompute)
         policies = {Recompute::nothing, Recompute::norms_and_activation, Recompute::gate_up,
                     Recompute::block};
+    if (question.chooses_recompute && question.profile.is_cuda())
+        policies.push_back(Recompute::offload);
     const auto answer = [&](std::int64_t merged, Recompute recompute) {
         EngineOptions engine = question.engine;
         engine.recompute = recompute;
         const std::int64_t passes = (question.accumulation + merged - 1) / merged;
-        return MemoryChoice{
+        MemoryChoice choice{
             recompute, merged,
             plan_memory(question.profile, question.files, engine,
                         merged_bounds(question.training, merged), passes, question.evaluation)};
+        choice.fits = choice.plan.total_bytes <= room && choice.plan.pinned_bytes <= pinned_room;
+        return choice;
     };
     const std::vector<std::int64_t> all = merges(question);
-    if (all.size() == 1 && policies.size() == 1) return answer(all[0], policies[0]);
+    MemoryChoice choice;
     // Without recomputing, down to micro-batches that still fill a card; then with it.
     for (const Recompute recompute : policies) {
         for (const std::int64_t merged : all) {
             const bool few = merged * question.training.tokens < kFewTokens;
             if (few && merged != all.front() && recompute != policies.back()) continue;
-            MemoryChoice choice = answer(merged, recompute);
-            if (choice.plan.total_bytes <= room) return choice;
+            choice = answer(merged, recompute);
+            if (choice.fits) return choice;
         }
     }
-    return answer(1, policies.back());
+    // The last is the smallest; on a card it may ask more of the host than there is.
+    if (question.chooses_recompute && choice.plan.pinned_bytes > pinned_room)
+        return answer(choice.merged, Recompute::block);
+    return choice;
 }
 
 std::vector<TokenBatch> merge_micro_batches(std::vector<TokenBatch> batches, std::int64_t merged) {

@@ -24,10 +24,12 @@ struct MemoryChoice {
     Recompute recompute = Recompute::nothing;
     std::int64_t merged = 1;
     MemoryPlan plan;
+    bool fits = true;
 };
 
-// The largest merged micro-batch, then the least recomputing, whose plan fits the free memory; where
-// nothing fits, the smallest plan (the allocation then says what is missing).
+// The least recomputing, then the largest merged micro-batch, whose plan fits the free memory of the
+// device and half of its host's; on a card the last resort is that inputs of blocks wait in pinned host
+// memory. Where nothing fits, the smallest plan (the allocation then says what is missing).
 MemoryChoice choose_memory(const MemoryQuestion& question);
 
 // Bounds of `merged` micro-batches run as one.

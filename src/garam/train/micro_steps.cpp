@@ -4,8 +4,28 @@
 
 namespace garam {
 
+bool ShapesToRecord::worth_recording(const BatchShape& shape) {
+    if (recorded_ == kMost || seen_.insert(shape).second) return false;
+    ++recorded_;
+    return true;
+}
+
+MicroSteps::MicroSteps(Device& device, Stream& stream, Decoder& model, std::int64_t batch_bytes)
+    : device_(device), stream_(stream), model_(model), base_(stream.arena().used()) {
+    for (Slot& slot : ring_)
+        reserve(slot, batch_bytes);
+}
+
+void MicroSteps::reserve(Slot& slot, std::int64_t bytes) {
+    if (slot.bytes.bytes() >= bytes) return;
+    slot.bytes = PinnedBuffer();
+    slot.bytes = PinnedBuffer(device_, bytes);
+}
+
 void MicroSteps::copy(const TokenBatch& batch, std::uint32_t steps_done, DeviceBatch& device) {
     if (stream_.is_dry()) {
+        for (Slot& slot : ring_)
+            reserve(slot, device.memory.bytes());
         std::vector<std::byte> unread(static_cast<std::size_t>(device.memory.bytes()));
         lay_out_batch(batch, model_.batch_place(steps_done), device, unread.data());
         return;
@@ -13,8 +33,7 @@ void MicroSteps::copy(const TokenBatch& batch, std::uint32_t steps_done, DeviceB
     Slot& slot = ring_[next_];
     next_ = (next_ + 1) % ring_.size();
     if (slot.copied) slot.copied->synchronize();
-    if (slot.bytes.bytes() < device.memory.bytes())
-        slot.bytes = PinnedBuffer(device_, device.memory.bytes());
+    reserve(slot, device.memory.bytes());
     lay_out_batch(batch, model_.batch_place(steps_done), device,
                   static_cast<std::byte*>(slot.bytes.raw()));
     device_.copy_in(stream_.queue(), device.memory.raw(), slot.bytes.raw(), device.memory.bytes());
@@ -35,18 +54,18 @@ void MicroSteps::run(const TokenBatch& batch, const TrainingPass& pass, const Te
     DeviceBatch device = reserve_batch(stream_, shared_shape(shape_of(batch)));
     copy(batch, pass.step, device);
 
-    Shape& shape = shapes_[device.shape];
-    if (shape.work && records_) {
-        shape.work->enqueue(stream_.queue());
-    } else if (shape.was_run && records_ && !shape.work && device_.can_record()) {
+    const bool records = records_ && device_.can_record();
+    const auto found = recorded_.find(device.shape);
+    if (records && found != recorded_.end()) {
+        found->second->enqueue(stream_.queue());
+    } else if (records && to_record_.worth_recording(device.shape)) {
         device_.begin_recording(stream_.queue());
         model_.train_step(stream_, device, pass, loss_sum);
-        shape.work = device_.end_recording(stream_.queue());
-        shape.work->enqueue(stream_.queue());
+        auto& work = recorded_[device.shape] = device_.end_recording(stream_.queue());
+        work->enqueue(stream_.queue());
     } else {
         // Also loads kernels and chooses algorithms, which is not for a recording.
         model_.train_step(stream_, device, pass, loss_sum);
-        shape.was_run = true;
     }
     arena.rewind(start);
 }

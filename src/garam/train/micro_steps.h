@@ -1,6 +1,7 @@
 // Runs the micro-batches of a training step on a device. On a card each shape of batch
 // (models/device_batch.h) is run once as it is and recorded the second time it comes, loss, backward and
-// all; from then on a micro-step is one copy of the batch and one launch.
+// all; from then on a micro-step is one copy of the batch and one launch. docs/architecture.md tells why
+// not before the first step.
 //
 // The host may be several micro-steps ahead of the card: batches wait in a ring of pinned memory.
 #pragma once
@@ -8,17 +9,33 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "garam/core/token_batch.h"
 #include "garam/models/decoder.h"
 
 namespace garam {
 
+// Which shapes are recorded: the first kMost that come a second time. Recorded work takes memory of the
+// card's driver, which no plan knows, so its number is bounded; other shapes run op by op.
+class ShapesToRecord {
+  public:
+    static constexpr int kMost = 256;
+    // A micro-step of that shape comes, and there is no recorded work for it: record it now?
+    bool worth_recording(const BatchShape& shape);
+    int recorded() const { return recorded_; }
+
+  private:
+    std::set<BatchShape> seen_;
+    int recorded_ = 0;
+};
+
 class MicroSteps {
   public:
     // All must outlive this; the arena's low end must stand where it stands now at every run().
-    MicroSteps(Device& device, Stream& stream, Decoder& model)
-        : device_(device), stream_(stream), model_(model), base_(stream.arena().used()) {}
+    // `batch_bytes` of pinned memory are reserved for each batch that waits; larger ones reserve theirs
+    // when they come.
+    MicroSteps(Device& device, Stream& stream, Decoder& model, std::int64_t batch_bytes);
 
     // Forward and backward of one micro-batch, as Decoder::train_step.
     void run(const TokenBatch& batch, const TrainingPass& pass, const Tensor& loss_sum);
@@ -26,15 +43,16 @@ class MicroSteps {
     // Off: every micro-step is enqueued op by op, for timing of the single ops.
     void record_work(bool on) { records_ = on; }
 
+    int recorded_shapes() const { return to_record_.recorded(); }
+    // Pinned memory held for each batch that waits.
+    std::int64_t batch_bytes() const { return ring_[0].bytes.bytes(); }
+
   private:
     struct Slot {
         PinnedBuffer bytes;
         std::unique_ptr<DeviceEvent> copied;
     };
-    struct Shape {
-        bool was_run = false;
-        std::unique_ptr<RecordedWork> work;
-    };
+    void reserve(Slot& slot, std::int64_t bytes);
     void copy(const TokenBatch& batch, std::uint32_t steps_done, DeviceBatch& device);
 
     Device& device_;
@@ -44,7 +62,8 @@ class MicroSteps {
     bool records_ = true;
     std::array<Slot, 4> ring_;
     std::size_t next_ = 0;
-    std::map<BatchShape, Shape> shapes_;
+    ShapesToRecord to_record_;
+    std::map<BatchShape, std::unique_ptr<RecordedWork>> recorded_;
 };
 
 }  // namespace garam

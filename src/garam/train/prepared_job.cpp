@@ -21,6 +21,7 @@ LoaderOptions loader_options(const JobConfig& config) {
     options.max_length = config.train.max_length;
     options.packing = config.train.packing;
     options.shuffle = config.data.shuffle;
+    options.group_by_length = config.train.group_by_length;
     options.seed = static_cast<std::uint64_t>(config.train.seed);
     return options;
 }
@@ -62,6 +63,32 @@ std::string model_fingerprint(const ModelFiles& files) {
     return hexadecimal(hash);
 }
 
+// What few runs set is named only where it is set, so that checkpoints of before it was known go on.
+void add_options(const TrainConfig& train, Json& json) {
+    if (train.label_smoothing_factor > 0)
+        json.set("train.label_smoothing_factor", train.label_smoothing_factor);
+    if (train.neftune_noise_alpha)
+        json.set("train.neftune_noise_alpha", *train.neftune_noise_alpha);
+    if (train.group_by_length) json.set("train.group_by_length", true);
+    const ScheduleKwargs& kwargs = train.lr_scheduler_kwargs;
+    const auto add = [&json](const std::string& name, const auto& value) {
+        if (value) json.set("train.lr_scheduler_kwargs." + name, *value);
+    };
+    add("num_cycles", kwargs.num_cycles);
+    add("min_lr", kwargs.min_lr);
+    add("min_lr_rate", kwargs.min_lr_rate);
+    add("lr_end", kwargs.lr_end);
+    add("power", kwargs.power);
+    add("timescale", kwargs.timescale);
+    add("num_decay_steps", kwargs.num_decay_steps);
+    add("num_stable_steps", kwargs.num_stable_steps);
+    add("min_lr_ratio", kwargs.min_lr_ratio);
+    if (train.lr_scheduler_type == "warmup_stable_decay") {
+        json.set("train.lr_scheduler_kwargs.warmup_type", kwargs.warmup_type);
+        json.set("train.lr_scheduler_kwargs.decay_type", kwargs.decay_type);
+    }
+}
+
 // Settings that change which numbers a run computes, beyond those that RunIdentity names one by one.
 std::string config_fingerprint(const JobConfig& config, const ModelFiles& files,
                                const EngineOptions& engine, std::int64_t max_steps) {
@@ -82,6 +109,7 @@ std::string config_fingerprint(const JobConfig& config, const ModelFiles& files,
     json.set("train.adam_beta2", train.adam_beta2);
     json.set("train.adam_epsilon", train.adam_epsilon);
     json.set("train.max_grad_norm", train.max_grad_norm);
+    add_options(train, json);
     if (engine.model.lora) {
         const LoraSettings& lora = *engine.model.lora;
         json.set("lora.r", lora.r);
@@ -116,6 +144,16 @@ BatchBounds bounds_of(const std::vector<TokenBatch>& batches) {
     return bounds;
 }
 
+void cut_evaluation(PreparedJob& job) {
+    // As many tokens at a time as the user allows rows, but no more than training has: evaluation
+    // keeps nothing for a backward, so it then needs less memory than training.
+    const std::int64_t longest = job.validation.report.longest;
+    const std::int64_t wanted = job.config.train.per_device_eval_batch_size * longest;
+    job.evaluation = evaluation_batches(
+        job.validation.samples, std::max(longest, std::min(wanted, job.training_bounds.tokens)));
+    job.evaluation_bounds = bounds_of(job.evaluation);
+}
+
 void read_data(PreparedJob& job) {
     const JobConfig& config = job.config;
     const EncodingSettings encoding = encoding_settings(
@@ -126,16 +164,9 @@ void read_data(PreparedJob& job) {
     job.loader = std::make_unique<Loader>(job.training.samples, loader_options(config));
     job.training_bounds = bounds_of(job.loader->largest());
     if (config.data.validation.empty()) return;
-
     job.validation = read_samples(config.data.validation, config.data, encoding, *job.tokenizer);
     job.notes.push_back(job.validation.report.summary());
-    // As many tokens at a time as the user allows rows, but no more than training has: evaluation
-    // keeps nothing for a backward, so it then needs less memory than training.
-    const std::int64_t longest = job.validation.report.longest;
-    const std::int64_t wanted = config.train.per_device_eval_batch_size * longest;
-    job.evaluation = evaluation_batches(
-        job.validation.samples, std::max(longest, std::min(wanted, job.training_bounds.tokens)));
-    job.evaluation_bounds = bounds_of(job.evaluation);
+    cut_evaluation(job);
 }
 
 std::int64_t steps_of(const TrainConfig& train, const Loader& loader) {
@@ -196,15 +227,32 @@ void choose_adapter(PreparedJob& job) {
     job.engine.model.b_rate_factor = config.loraplus_lr_ratio;
 }
 
+// Keys that people carry over from other tools.
+void note_what_changes_nothing(PreparedJob& job) {
+    const TrainConfig& train = job.config.train;
+    if (train.torch_compile)
+        job.notes.push_back(
+            "train.torch_compile changes nothing: there is nothing to compile at run time");
+    if (train.dataloader_num_workers > 0)
+        job.notes.push_back(
+            "train.dataloader_num_workers changes nothing: rows are read once, batches are made "
+            "ahead by one thread");
+    if (!train.dataloader_pin_memory)
+        job.notes.push_back(
+            "train.dataloader_pin_memory changes nothing: batches always go to a card through "
+            "pinned memory");
+}
+
 // auto is settled by PreparedJob::plan().
 Recompute recompute_from_name(const std::string& name) {
     if (name == "false" || name == "none" || name == "auto") return Recompute::nothing;
     if (name == "true" || name == "block") return Recompute::block;
-    for (const Recompute recompute : {Recompute::norms_and_activation, Recompute::gate_up})
+    for (const Recompute recompute :
+         {Recompute::norms_and_activation, Recompute::gate_up, Recompute::offload})
         if (name == name_of(recompute)) return recompute;
     throw Error("train.gradient_checkpointing: \"" + name +
                 "\" is not supported; choose one of false (none), norms+activation, gate_up, true "
-                "(block), auto");
+                "(block), offload, auto");
 }
 
 }  // namespace
@@ -220,22 +268,62 @@ EncodingSettings encoding_settings(const TrainConfig& train, std::int64_t vocab_
     return settings;
 }
 
-MemoryPlan PreparedJob::plan(std::int64_t merged) {
+void PreparedJob::cut_batch(std::int64_t batch_size, std::int64_t accumulation) {
+    TrainConfig& train = config.train;
+    train.per_device_train_batch_size = batch_size;
+    train.gradient_accumulation_steps = accumulation;
+    identity.per_device_train_batch_size = batch_size;
+    identity.gradient_accumulation_steps = accumulation;
+    loader = std::make_unique<Loader>(training.samples, loader_options(config));
+    training_bounds = bounds_of(loader->largest());
+    if (!evaluation.empty()) cut_evaluation(*this);
+}
+
+MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
     const TrainConfig& train = config.train;
+    const std::int64_t asked = train.per_device_train_batch_size;
+    const std::int64_t step = asked * train.gradient_accumulation_steps;
+    const auto choose = [&] {
+        MemoryQuestion question{profile,
+                                files,
+                                engine,
+                                training_bounds,
+                                evaluation_bounds,
+                                train.gradient_accumulation_steps};
+        question.chooses_recompute = train.gradient_checkpointing == "auto";
+        const bool may_merge = train.merge_micro_batches == "auto" && profile.is_cuda();
+        question.merged = merged > 0 ? merged : may_merge ? 0 : 1;
+        return choose_memory(question);
+    };
+    if (train.auto_find_batch_size && earlier != nullptr &&
+        earlier->per_device_train_batch_size < asked &&
+        earlier->per_device_train_batch_size * earlier->gradient_accumulation_steps == step)
+        cut_batch(earlier->per_device_train_batch_size, earlier->gradient_accumulation_steps);
+    MemoryChoice choice = choose();
+    while (train.auto_find_batch_size && earlier == nullptr && !choice.fits &&
+           train.per_device_train_batch_size > 1) {
+        // By two, or the smallest number that leaves whole rows.
+        std::int64_t parts = 2;
+        while (train.per_device_train_batch_size % parts != 0)
+            ++parts;
+        cut_batch(train.per_device_train_batch_size / parts,
+                  train.gradient_accumulation_steps * parts);
+        choice = choose();
+    }
     const std::int64_t accumulation = train.gradient_accumulation_steps;
-    MemoryQuestion question{profile,           files,       engine, training_bounds,
-                            evaluation_bounds, accumulation};
-    question.chooses_recompute = train.gradient_checkpointing == "auto";
-    const bool may_merge = train.merge_micro_batches == "auto" && profile.is_cuda();
-    question.merged = merged > 0 ? merged : may_merge ? 0 : 1;
-    MemoryChoice choice = choose_memory(question);
+    if (train.per_device_train_batch_size != asked)
+        notes.push_back("auto_find_batch_size: " + std::to_string(asked) +
+                        " rows a pass do not fit the memory; " +
+                        std::to_string(train.per_device_train_batch_size) + " rows in each of " +
+                        std::to_string(accumulation) + " passes make the same step of " +
+                        std::to_string(step));
     engine.recompute = choice.recompute;
     merged_micro_batches = choice.merged;
     if (choice.merged > 1)
         notes.push_back("memory allows " + std::to_string(choice.merged) + " of the " +
                         std::to_string(accumulation) +
                         " micro-batches of a step to run as one (train.merge_micro_batches)");
-    if (question.chooses_recompute)
+    if (train.gradient_checkpointing == "auto")
         notes.push_back(std::string("gradient_checkpointing=auto: ") + name_of(choice.recompute));
     return choice.plan;
 }
@@ -258,6 +346,12 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
         throw Error("train.tf32 is for cards; this run computes on the processor (device=" +
                     config.device + ")");
     job->profile.tf32 = train.tf32;
+    if (train.gradient_checkpointing == "offload" && !job->profile.is_cuda())
+        throw Error(
+            "train.gradient_checkpointing: offload is for cards; this run computes on the "
+            "processor "
+            "(device=" +
+            config.device + "), whose memory is the host's already: take true");
     if (!train.tuned_products.empty() && job->profile.is_cuda()) {
         job->profile.products = load_products(train.tuned_products, job->profile);
     } else if (!train.tuned_products.empty()) {
@@ -268,12 +362,16 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
     warn_of_long_samples(*job);
     choose_adapter(*job);
     job->max_steps = steps_of(train, *job->loader);
+    check_schedule(train.schedule(job->max_steps));
+    note_what_changes_nothing(*job);
 
     EngineOptions& engine = job->engine;
     engine.model.compute = train.bf16.value_or(job->profile.fast_bf16) ? DType::bf16 : DType::f32;
     engine.model.seed = static_cast<std::uint64_t>(train.seed);
     engine.model.max_positions =
         std::max(job->training_bounds.longest, job->evaluation_bounds.longest);
+    engine.model.label_smoothing = train.label_smoothing_factor;
+    engine.neftune_noise_alpha = train.neftune_noise_alpha.value_or(0);
     engine.optimizer = optimizer_options(train);
     engine.max_grad_norm = train.max_grad_norm;
     engine.recompute = recompute_from_name(train.gradient_checkpointing);

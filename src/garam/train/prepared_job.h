@@ -39,8 +39,13 @@ struct PreparedJob {
     std::int64_t merged_micro_batches = 1;  // see train/memory_choice.h
 
     // Settles what the run keeps and merges (`merged`: as an earlier part of the run did; 0: by the
-    // memory that is free), and plans for it.
-    MemoryPlan plan(std::int64_t merged = 0);
+    // memory that is free), and plans for it. With train.auto_find_batch_size it may cut the batch;
+    // `earlier`: as an earlier part of the run did.
+    MemoryPlan plan(std::int64_t merged = 0, const RunIdentity* earlier = nullptr);
+
+  private:
+    // The rows of a pass, and how many passes make a step.
+    void cut_batch(std::int64_t batch_size, std::int64_t accumulation);
 };
 
 // How rows become tokens under these keys, for training and evaluation alike.

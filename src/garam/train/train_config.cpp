@@ -1,7 +1,5 @@
 #include "garam/train/train_config.h"
 
-#include "garam/optim/schedule.h"
-
 namespace garam {
 
 namespace {
@@ -75,12 +73,31 @@ void describe_steps(TrainConfig& c, ConfigTable& table) {
     table.add("train.gradient_checkpointing", &c.gradient_checkpointing,
               "What the backward computes again instead of keeping it, for the same bits in less "
               "memory: false (none), norms+activation (nearly free), gate_up, true (block: all but "
-              "the inputs of blocks, a third more time), or auto: the least that fits. false as in "
+              "the inputs of blocks, a third more time), offload (on a card: as true, and these "
+              "inputs wait in pinned host memory), or auto: the least that fits. false as in "
               "Transformers; TRL has true.");
     table.add("train.merge_micro_batches", &c.merge_micro_batches,
               "On a card, run several of the passes that a step accumulates as one when memory "
               "allows: auto or false. The loss is normalised by targets, so the step is the same "
               "but for rounding; the cut is kept on resume.");
+    table.add(
+        "train.auto_find_batch_size", &c.auto_find_batch_size,
+        "Where the plan does not fit the memory, halve per_device_train_batch_size and double "
+        "gradient_accumulation_steps until it does: the samples of a step stay the same. "
+        "Decided before the first step; Transformers tries and starts again, with a smaller "
+        "step.");
+    table.add("train.group_by_length", &c.group_by_length,
+              "Put samples of similar length into one batch: the shuffled rows are sorted within "
+              "runs of 50 steps. There is no padding to save here, only that passes are more "
+              "alike. Not with packing, whose rows are full.");
+    table.add("train.dataloader_num_workers", &c.dataloader_num_workers,
+              "Changes nothing: rows are read once, before the first step, and batches made ahead "
+              "by one thread.",
+              between(0, 4096));
+    table.add("train.dataloader_pin_memory", &c.dataloader_pin_memory,
+              "Changes nothing: batches always go to a card through pinned memory.");
+    table.add("train.torch_compile", &c.torch_compile,
+              "Changes nothing: there is nothing to compile at run time.");
 }
 
 void describe_optimizer(TrainConfig& c, ConfigTable& table) {
@@ -111,15 +128,63 @@ void describe_optimizer(TrainConfig& c, ConfigTable& table) {
                     {"paged_adamw_8bit", "use adamw_torch"},
                     {"paged_adamw_32bit", "use adamw_torch"},
                     {"adafactor", "use adamw_torch"}};
-    table.add_choice("train.lr_scheduler_type", c.lr_scheduler_type,
-                     {"linear", "cosine", "constant", "constant_with_warmup", "inverse_sqrt"},
-                     "How the learning rate goes on after the warm-up; constant has none.");
+    table.add_choice(
+        "train.lr_scheduler_type", c.lr_scheduler_type,
+        {"linear", "cosine", "cosine_with_min_lr", "cosine_with_restarts", "polynomial", "constant",
+         "constant_with_warmup", "inverse_sqrt", "warmup_stable_decay"},
+        "How the learning rate goes on after the warm-up; constant has none. Some have "
+        "options, or need them: train.lr_scheduler_kwargs.");
     table.add("train.warmup_steps", &c.warmup_steps,
               "Steps over which the learning rate rises from 0. A fraction of all steps goes into "
               "warmup_ratio (Transformers 5 takes it here too).",
               between(0, kMaxSteps));
     table.add("train.warmup_ratio", &c.warmup_ratio,
               "The same as a part of all steps, rounded up to a whole step.", between(0, 1));
+    table.add("train.label_smoothing_factor", &c.label_smoothing_factor,
+              "This part of the target distribution is spread over the whole vocabulary, in "
+              "training and, as in Transformers, in eval_loss; `garam eval` measures without.",
+              from_to_below(0, 1));
+    table.add(
+        "train.neftune_noise_alpha", &c.neftune_noise_alpha,
+        "NEFTune: uniform noise of +-alpha / sqrt(L d) on the embeddings in training, 5 to 15 "
+        "in its paper. L is each sample's own length (Transformers takes the padded one), so "
+        "that noise does not depend on the cut; null: none.",
+        at_least(0));
+}
+
+// Last: a section within the section.
+void describe_schedule(ScheduleKwargs& c, ConfigTable& table) {
+    const std::string prefix = "train.lr_scheduler_kwargs.";
+    table.add(prefix + "num_cycles", &c.num_cycles,
+              "cosine, cosine_with_min_lr: waves (null: 0.5, from the peak to the end); "
+              "cosine_with_restarts: falls (null: 1); warmup_stable_decay: waves of its decay.",
+              above(0));
+    table.add(prefix + "min_lr", &c.min_lr,
+              "cosine_with_min_lr: the learning rate at the end; this or min_lr_rate.",
+              between(0, 1e3));
+    table.add(prefix + "min_lr_rate", &c.min_lr_rate,
+              "cosine_with_min_lr: the same as a part of train.learning_rate.", between(0, 1));
+    table.add(prefix + "lr_end", &c.lr_end,
+              "polynomial: the learning rate at the end (null: 1e-7).", between(0, 1e3));
+    table.add(prefix + "power", &c.power, "polynomial: its exponent (null: 1).", above(0));
+    table.add(prefix + "timescale", &c.timescale,
+              "inverse_sqrt: steps in which the rate falls to 0.7 of itself (null: the warm-up, "
+              "10000 without one).",
+              between(1, kMaxSteps));
+    table.add(prefix + "num_decay_steps", &c.num_decay_steps,
+              "warmup_stable_decay: steps of its decay, at the end of the run. Needed.",
+              between(0, kMaxSteps));
+    table.add(prefix + "num_stable_steps", &c.num_stable_steps,
+              "warmup_stable_decay: steps at the peak (null: all that are left).",
+              between(0, kMaxSteps));
+    table.add(prefix + "min_lr_ratio", &c.min_lr_ratio,
+              "warmup_stable_decay: where it begins and ends, as a part of train.learning_rate "
+              "(null: 0).",
+              between(0, 1));
+    table.add_choice(prefix + "warmup_type", c.warmup_type, {"linear", "cosine", "1-sqrt"},
+                     "warmup_stable_decay: the form of its warm-up.");
+    table.add_choice(prefix + "decay_type", c.decay_type, {"linear", "cosine", "1-sqrt"},
+                     "warmup_stable_decay: the form of its decay.");
 }
 
 void describe_events(TrainConfig& c, ConfigTable& table) {
@@ -130,6 +195,8 @@ void describe_events(TrainConfig& c, ConfigTable& table) {
               "there. null: as save_steps (Transformers takes logging_steps, and evaluates at all "
               "only with eval_strategy).",
               between(0, kMaxSteps));
+    table.add("train.eval_on_start", &c.eval_on_start,
+              "Evaluate before the first step too; it does not count for the best model.");
     table.add("train.save_steps", &c.save_steps,
               "Steps between checkpoints; 0: only what stands at the end.", between(0, kMaxSteps));
     table.add("train.save_total_limit", &c.save_total_limit,
@@ -162,11 +229,20 @@ std::int64_t TrainConfig::resolved_warmup_steps(std::int64_t total_steps) const 
     return resolve_warmup_steps(warmup_steps, warmup_ratio, total_steps);
 }
 
+ScheduleOptions TrainConfig::schedule(std::int64_t total_steps) const {
+    return {.type = schedule_type_from_name(lr_scheduler_type),
+            .learning_rate = learning_rate,
+            .warmup_steps = resolved_warmup_steps(total_steps),
+            .total_steps = total_steps,
+            .kwargs = lr_scheduler_kwargs};
+}
+
 void describe(TrainConfig& config, ConfigTable& table) {
     describe_run(config, table);
     describe_steps(config, table);
     describe_optimizer(config, table);
     describe_events(config, table);
+    describe_schedule(config.lr_scheduler_kwargs, table);
 }
 
 }  // namespace garam

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "garam/core/config_table.h"
+#include "garam/optim/schedule.h"
 
 namespace garam {
 
@@ -35,9 +36,15 @@ struct TrainConfig {
     std::int64_t per_device_train_batch_size = 8;
     std::int64_t per_device_eval_batch_size = 8;
     std::int64_t gradient_accumulation_steps = 1;
-    // false (none), norms+activation, gate_up, true (block), auto
+    // false (none), norms+activation, gate_up, true (block), offload, auto
     std::string gradient_checkpointing = "false";
     std::string merge_micro_batches = "auto";  // auto, false
+    bool auto_find_batch_size = false;
+    bool group_by_length = false;
+    // Of other tools: accepted, and told to change nothing.
+    bool torch_compile = false;
+    std::int64_t dataloader_num_workers = 0;
+    bool dataloader_pin_memory = true;
 
     double learning_rate = 2e-5;
     double weight_decay = 0.0;
@@ -46,12 +53,16 @@ struct TrainConfig {
     double adam_epsilon = 1e-8;
     double max_grad_norm = 1.0;                // 0: no clipping
     std::string optim = "adamw_torch";         // adamw_torch, adamw_torch_fused (the same), sgd
-    std::string lr_scheduler_type = "linear";  // linear, cosine, constant, constant_with_warmup,
-                                               // inverse_sqrt
+    std::string lr_scheduler_type = "linear";  // a name of optim/schedule.h
+    ScheduleKwargs lr_scheduler_kwargs;
     std::int64_t warmup_steps = 0;
     double warmup_ratio = 0.0;
 
+    double label_smoothing_factor = 0.0;
+    std::optional<double> neftune_noise_alpha;
+
     std::int64_t logging_steps = 10;
+    bool eval_on_start = false;
     std::optional<std::int64_t> eval_steps;  // unset: save_steps; 0: at the end only
     std::int64_t save_steps = 500;           // 0: at the end only
     std::optional<std::int64_t> save_total_limit;
@@ -62,6 +73,8 @@ struct TrainConfig {
 
     // Warm-up of a run of `total_steps`: warmup_steps, else warmup_ratio of all, rounded up.
     std::int64_t resolved_warmup_steps(std::int64_t total_steps) const;
+    // Of a run of `total_steps` (0: not known yet).
+    ScheduleOptions schedule(std::int64_t total_steps) const;
     // Steps between evaluations; 0: at the end only.
     std::int64_t resolved_eval_steps() const { return eval_steps.value_or(save_steps); }
 };

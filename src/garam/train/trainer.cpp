@@ -34,12 +34,9 @@ class Trainer {
           train_(job.config.train),
           output_dir_(train_.output_dir),
           device_(make_device(job.profile)),
-          engine_(*device_, job.files, job.engine, plan.arena_bytes),
+          engine_(*device_, job.files, job.engine, plan),
           observers_(std::move(observers)) {
-        schedule_.type = schedule_type_from_name(train_.lr_scheduler_type);
-        schedule_.learning_rate = train_.learning_rate;
-        schedule_.total_steps = job.max_steps;
-        schedule_.warmup_steps = train_.resolved_warmup_steps(job.max_steps);
+        schedule_ = train_.schedule(job.max_steps);
         state_.max_steps = job.max_steps;
         state_.identity = job.identity;
         state_.merged_micro_batches = job.merged_micro_batches;
@@ -51,13 +48,13 @@ class Trainer {
     }
 
     // Takes everything from a checkpoint, or throws Error and leaves it as it was.
-    void resume(const Checkpoint& checkpoint, const fs::path& folder) {
+    void resume(const Checkpoint& checkpoint) {
         const auto changed = differences(job_.identity, checkpoint.state().identity);
         if (!changed.empty()) {
             std::string list;
             for (const std::string& difference : changed)
                 list += (list.empty() ? "" : "; ") + difference;
-            throw Error(folder.string() + " belongs to another run: " + list);
+            throw Error(checkpoint.folder().string() + " belongs to another run: " + list);
         }
         HostTensors masters(*device_);
         HostTensors states(*device_);
@@ -81,6 +78,7 @@ class Trainer {
         PrefetchingLoader loader(*job_.loader, state_.global_step,
                                  std::max(state_.global_step, job_.max_steps));
         engine_.meter().clear();
+        if (train_.eval_on_start && state_.global_step == 0) evaluate(false);
         std::string reason = "finished";
         while (state_.global_step < job_.max_steps) {
             if (stops_early()) {
@@ -173,7 +171,7 @@ class Trainer {
         for (TrainObserver* observer : observers_)
             observer->on_progress(progress);
         if (logs) log(rate);
-        if (evaluates) evaluate();
+        if (evaluates) evaluate(true);
         if (saves) save();
     }
 
@@ -212,7 +210,8 @@ class Trainer {
         unlogged_seconds_ = 0;
     }
 
-    void evaluate() {
+    // `counts`: for the best model and for stopping early.
+    void evaluate(bool counts) {
         const Clock::time_point begin = Clock::now();
         const auto result = engine_.evaluate(job_.evaluation);
         EvalReport report;
@@ -221,7 +220,7 @@ class Trainer {
         report.eval_loss = result.loss();
         report.num_target_tokens = result.targets;
         report.seconds = seconds_since(begin);
-        report.is_best = !state_.best_metric || result.loss() < *state_.best_metric;
+        report.is_best = counts && (!state_.best_metric || result.loss() < *state_.best_metric);
         evaluation_seconds_ += report.seconds;
         if (!std::isfinite(report.eval_loss))
             throw Error("evaluation after step " + std::to_string(state_.global_step) +
@@ -237,7 +236,7 @@ class Trainer {
                 write_result(job_, engine_.model(), folder);
             });
             save_seconds_ += seconds_since(saving);
-        } else {
+        } else if (counts) {
             ++state_.evaluations_without_gain;
         }
     }
@@ -340,6 +339,8 @@ class Trainer {
             if (purposes[p] > 0)
                 end.peak_by_purpose.emplace_back(name_of(static_cast<Purpose>(p)), purposes[p]);
         }
+        if (device_->pinned().peak > 0)
+            end.peak_by_purpose.emplace_back("pinned host memory", device_->pinned().peak);
         return end;
     }
 
@@ -399,13 +400,13 @@ EndReport train(const JobConfig& config, const std::string& config_yaml,
         go_on_with_products_of(*checkpoint, *job);
     }
     const std::int64_t merged = checkpoint ? checkpoint->state().merged_micro_batches : 0;
-    const MemoryPlan plan = job->plan(merged);
+    const MemoryPlan plan = job->plan(merged, checkpoint ? &checkpoint->state().identity : nullptr);
     Trainer trainer(*job, plan, observers);
     // Only now that all inputs are known to be good may what an earlier run left go.
     if (!checkpoint) {
         folder.clear();
     } else {
-        trainer.resume(*checkpoint, resumed);
+        trainer.resume(*checkpoint);
     }
     remove_checkpoint_leftovers(output_dir);
     write_file_atomically(output_dir / "config.yaml", config_yaml);

@@ -175,6 +175,10 @@ void add_differing_settings(const std::string& now, const std::string& stored,
                                         other == nullptr ? "none" : other->dump()));
         }
     }
+    for (const auto& [key, value] : theirs.object()) {
+        if (ours.find(key) == nullptr)
+            found.push_back(fmt::format("{} is not set, the checkpoint has {}", key, value.dump()));
+    }
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ struct Capped {
 
 // T: of the logits, G: of the gradient.
 template <class T, class G, class Scale>
-float cross_entropy_of(const Scale& scale, T* logits, G* gradient, int64_t vocab, int64_t target) {
+float cross_entropy_of(const Scale& scale, float smoothing, T* logits, G* gradient, int64_t vocab,
+                       int64_t target) {
     // For the gradient f32 logits make place for the exponentials, or where the slope needs them for the
     // values; bf16 cannot hold either.
     constexpr bool kKeeps = __is_same(T, float);
@@ -57,6 +58,14 @@ float cross_entropy_of(const Scale& scale, T* logits, G* gradient, int64_t vocab
     const float hot = scale.value(splat(widen(logits[target])))[0];
     // Parts of 4096 are added in double precision.
     constexpr int64_t kPart = 4096;
+    double sum_of_values = 0;  // with smoothing, whose part of the loss is that of their mean
+    for (int64_t begin = 0; smoothing > 0 && begin < vocab; begin += kPart) {
+        sum_of_values += static_cast<double>(sum_of(joined_run(
+            vocab - begin < kPart ? vocab - begin : kPart, Vec{},
+            // Lanes beyond the end are zero, and so is their value.
+            [&](int64_t i, auto part) { return scale.value(load(logits + begin + i, part)); },
+            [](Vec a, Vec b) { return a + b; })));
+    }
     double total = 0;
     for (int64_t begin = 0; begin < vocab; begin += kPart) {
         total += static_cast<double>(sum_of(joined_run(
@@ -72,30 +81,33 @@ float cross_entropy_of(const Scale& scale, T* logits, G* gradient, int64_t vocab
             },
             [](Vec a, Vec b) { return a + b; })));
     }
-    const float loss = maximum + static_cast<float>(__builtin_log(total)) - hot;
+    const float mean = static_cast<float>(sum_of_values / static_cast<double>(vocab));
+    const float wanted = smoothing > 0 ? hot + smoothing * (mean - hot) : hot;
+    const float loss = maximum + static_cast<float>(__builtin_log(total)) - wanted;
     if (gradient != nullptr) {
         const float inverse = static_cast<float>(1.0 / total);
+        const float uniform = smoothing / static_cast<float>(vocab);
         for_lanes(vocab, [&](int64_t i, auto part) {
             const Vec x = load(logits + i, part);
             const Vec value = kKeeps ? x : scale.value(x);
             const Vec e = kKeepsExponentials ? x : exp_of(value - maximum);
-            store(gradient + i, e * inverse * scale.slope(value), part);
+            store(gradient + i, (e * inverse - uniform) * scale.slope(value), part);
         });
-        const Vec at_target = exp_of(splat(hot) - maximum) * inverse - 1.0f;
+        const Vec at_target = exp_of(splat(hot) - maximum) * inverse - uniform - (1.0f - smoothing);
         store(gradient + target, at_target * scale.slope(splat(hot)), Tail{1});
     }
     return loss;
 }
 
 template <class T, class G>
-float cross_entropy(void* row, LogitScale scale, void* gradient_row, int64_t vocab,
+float cross_entropy(void* row, LogitScale scale, float smoothing, void* gradient_row, int64_t vocab,
                     int64_t target) {
     T* const logits = static_cast<T*>(row);
     G* const gradient = static_cast<G*>(gradient_row);
     if (scale.softcap > 0)
-        return cross_entropy_of(Capped{scale.factor, scale.softcap}, logits, gradient, vocab,
-                                target);
-    return cross_entropy_of(Scaled{scale.factor}, logits, gradient, vocab, target);
+        return cross_entropy_of(Capped{scale.factor, scale.softcap}, smoothing, logits, gradient,
+                                vocab, target);
+    return cross_entropy_of(Scaled{scale.factor}, smoothing, logits, gradient, vocab, target);
 }
 
 template <class T>

@@ -145,11 +145,12 @@ struct ElementKernels {
     void (*dropout)(const DropoutRow& row, const void* x, void* y, std::int64_t n, bool accumulate);
 
     void (*scale_logits)(void* logits, LogitScale scale, std::int64_t n);
-    // One row of logits; returns the loss. `gradient` (null: none) takes softmax - one hot, through the scale, in the
-    // logits' type or, for f32 logits, as bf16 by the second function; it may be the logits themselves, which are lost.
-    float (*cross_entropy)(void* logits, LogitScale scale, void* gradient, std::int64_t vocab,
-                           std::int64_t target);
-    float (*cross_entropy_to_bf16)(void* logits, LogitScale scale, void* gradient,
+    // One row of logits; returns the loss. `gradient` (null: none) takes softmax - target distribution, through the
+    // scale, in the logits' type or, for f32 logits, as bf16 by the second function; it may be the logits themselves,
+    // which are lost. `smoothing` of the target distribution is uniform, the rest one hot.
+    float (*cross_entropy)(void* logits, LogitScale scale, float smoothing, void* gradient,
+                           std::int64_t vocab, std::int64_t target);
+    float (*cross_entropy_to_bf16)(void* logits, LogitScale scale, float smoothing, void* gradient,
                                    std::int64_t vocab, std::int64_t target);  // f32 only
 
     // `scratch` holds attention_*_scratch floats.

@@ -337,8 +337,6 @@ __device__ __forceinline__ void find_delta(float (&delta)[kSlabs][2], std::uint3
             }
     copy_async_wait<0>();
     __syncthreads();
-    const auto low = [](std::uint32_t x) { return __uint_as_float(x << 16); };
-    const auto high = [](std::uint32_t x) { return __uint_as_float(x & 0xffff0000u); };
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab)
 #pragma unroll
@@ -349,16 +347,9 @@ __device__ __forceinline__ void find_delta(float (&delta)[kSlabs][2], std::uint3
                 const int chunk = lane % 4 + i * 4;
                 if (Layout::kChunks % 4 != 0 && chunk >= Layout::kChunks) continue;
                 const int r = warp_row + slab * 16 + half * 8 + lane / 4;
-                const uint4 x = pieces[slab][half][i];
-                const uint4 y =
+                const uint4 dout =
                     load_shared_16(douts + static_cast<std::uint32_t>(Layout::offset(r, chunk)));
-                const std::uint32_t a[4] = {x.x, x.y, x.z, x.w};
-                const std::uint32_t b[4] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    sum = fmaf(low(a[j]), low(b[j]), sum);
-                    sum = fmaf(high(a[j]), high(b[j]), sum);
-                }
+                sum = add_products(pieces[slab][half][i], dout, sum);
             }
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
             delta[slab][half] = sum + __shfl_xor_sync(0xffffffffu, sum, 2);

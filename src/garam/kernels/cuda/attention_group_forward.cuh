@@ -11,9 +11,7 @@
 // cycle, which take 0.8 of that time at head_dim 80; keys and values once for each block's rows from L2.
 #pragma once
 
-#include <algorithm>
-
-#include "garam/kernels/cuda/attention_group_tiles.cuh"
+#include "garam/kernels/cuda/attention_group_work.cuh"
 
 namespace garam::cuda {
 
@@ -24,23 +22,21 @@ template <int kColumns, int kNumGroups, int kKeysAtOnce, int kNumStages, bool kO
 struct GroupForwardCut {
     static constexpr int kHeadDim = kColumns;
     static constexpr int kGroups = kNumGroups;
-    static constexpr int kThreads = (kGroups + 1) * kWarpGroup;
+    using Shares = GroupShares<kGroups>;
+    static constexpr int kThreads = Shares::kThreads;
     static constexpr int kRows = 64 * kGroups;
     static constexpr int kKeys = kKeysAtOnce;
     static constexpr int kStages = kNumStages;
     static constexpr bool kOverlap = kOverlapping;
     static constexpr bool kInTurn = kTakingTurns;
-    static constexpr int kLoadingRegisters = kGroups == 2 ? 40 : 32;
-    static constexpr int kMultiplyingRegisters = kGroups == 2 ? 232 : 160;
     using QueryTile = StepLayout<kRows, kHeadDim>;
     using KeyTile = StepLayout<kKeys, kHeadDim>;
-    static constexpr int kItemBytes = 32;
     static constexpr int kStageBytes = 2 * KeyTile::kBytes;
     static constexpr int kQueryBytes = 2 * QueryTile::kBytes;  // of this work and the next one
     static constexpr int kBarrierBytes = 32 + 32 * kStages;
     static constexpr int kBytes =
-        kQueryBytes + kStages * kStageBytes + 2 * kItemBytes + kBarrierBytes;
-    static_assert((kGroups == 2 || kGroups == 3) && kStages >= 2 && kBytes <= 227 * 1024);
+        kQueryBytes + kStages * kStageBytes + 2 * PackedRows::kBytes + kBarrierBytes;
+    static_assert(kStages >= 2 && kBytes <= 227 * 1024);
 };
 // Three warp groups have 160 registers a thread, two have 232.
 template <int kHeadDim>
@@ -67,7 +63,7 @@ struct GroupForwardPlaces {
         return keys(stage) + Tiles::KeyTile::kBytes;
     }
     __device__ __forceinline__ std::uint32_t item(int slot) const {
-        return keys(Tiles::kStages) + static_cast<std::uint32_t>(slot * Tiles::kItemBytes);
+        return keys(Tiles::kStages) + static_cast<std::uint32_t>(slot * PackedRows::kBytes);
     }
     // Filled by the loading warps, emptied by the multiplying ones.
     __device__ __forceinline__ StageBarrier barrier(int index) const {
@@ -91,61 +87,12 @@ struct GroupForwardPlaces {
     }
 };
 
-// Goes round the stages.
-template <int kStages>
-struct StageTurn {
-    int stage = 0;
-    std::uint32_t parity = 0;
-    __device__ __forceinline__ void advance() {
-        if (++stage == kStages) {
-            stage = 0;
-            parity ^= 1;
-        }
-    }
-};
-
-// Tells the compiler what is the same in all lanes, so that it computes once for the warp.
-template <typename T>
-__device__ __forceinline__ T same_in_warp(T x) {
-    return static_cast<T>(__shfl_sync(0xffffffffu, static_cast<int>(x), 0));
-}
-
-// A block's piece of work: rows [first_row, first_row + kRows) of the `rows` of a segment, row r being
-// head r % group of query r / group, against the tiles of keys [begin, end). No rows: the end.
-struct GroupForwardItem {
-    int first_row, rows;
-    int q_row;
-    int behind;  // keys before the first query
-    int begin, end;
-    int kv_head;
-
-    __device__ __forceinline__ void store(std::uint32_t to) const {
-        const auto word = [](int x) { return static_cast<unsigned>(x); };
-        store_shared_16(to, {word(first_row), word(rows), word(q_row), word(behind)});
-        store_shared_16(to + 16, {word(begin), word(end), word(kv_head), 0});
-    }
-    // By all lanes of a warp.
-    __device__ __forceinline__ static GroupForwardItem load(std::uint32_t from) {
-        const uint4 a = load_shared_16(from);
-        const uint4 b = load_shared_16(from + 16);
-        return {same_in_warp(static_cast<int>(a.x)), same_in_warp(static_cast<int>(a.y)),
-                same_in_warp(static_cast<int>(a.z)), same_in_warp(static_cast<int>(a.w)),
-                same_in_warp(static_cast<int>(b.x)), same_in_warp(static_cast<int>(b.y)),
-                same_in_warp(static_cast<int>(b.z))};
-    }
-};
-
 template <typename Tiles>
 __device__ __forceinline__ void load_group_forward(const AttentionWork& work,
                                                    const GroupForwardPlaces<Tiles>& places) {
     using KeyTile = typename Tiles::KeyTile;
-    constexpr int kRows = Tiles::kRows;
     const int head_dim = static_cast<int>(work.head_dim);
-    const int kv_heads = static_cast<int>(work.kv_heads);
-    const int group = static_cast<int>(work.heads) / kv_heads;
-    const int window = window_of(work);
-    const int blocks = static_cast<int>(gridDim.x);
-    const int block = static_cast<int>(blockIdx.x);
+    const int group = static_cast<int>(work.heads / work.kv_heads);
 
     const int thread = static_cast<int>(threadIdx.x) % kWarpGroup;
     const TileLoader<typename Tiles::QueryTile> queries(work.q.pitch, head_dim, thread);
@@ -153,41 +100,17 @@ __device__ __forceinline__ void load_group_forward(const AttentionWork& work,
     const TileLoader<KeyTile> values(work.v.pitch, head_dim, thread);
     StageTurn<Tiles::kStages> turn;
     for (int round = 0;; ++round) {
-        // There and back, since what comes first is longer.
-        const int index = round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
         const int slot = round % 2;
-        TilePlace place;
-        const bool found = find_longest_tile(work.cu_q, static_cast<int>(work.segments), kRows,
-                                             index / kv_heads, place, group);
-        GroupForwardItem item{};
+        PackedRows item{};
         int k_row = 0;
-        if (found) {
-            item.q_row = work.cu_q[place.segment];
-            k_row = work.cu_k[place.segment];
-            const int lq = work.cu_q[place.segment + 1] - item.q_row;
-            const int lk = work.cu_k[place.segment + 1] - k_row;
-            item.rows = lq * group;
-            item.first_row = (place.tiles - 1 - place.tile) * kRows;
-            item.behind = lk - lq;
-            const int first = item.behind + item.first_row / group;
-            const int last = item.behind + (min(item.first_row + kRows, item.rows) - 1) / group;
-            item.begin = max(0, first - window + 1) / Tiles::kKeys;
-            item.end = last / Tiles::kKeys + 1;
-            item.kv_head = index % kv_heads;
-        }
+        const bool found =
+            item.find<Tiles::kRows, Tiles::kKeys>(work, work.cu_k, dealt_work(round), k_row);
         places.queries_empty(slot).wait(static_cast<std::uint32_t>(round / 2 % 2) ^ 1);
         if (thread == 0) {
             item.store(places.item(slot));
             places.queries_full(slot).arrive();
         }
-        if (found) {
-            const HeadRows q = head_rows(work.q, item.q_row, item.kv_head * group, head_dim);
-            queries.load_each(places.queries(slot), item.rows - item.first_row, [&](int r) {
-                const int query = (item.first_row + r) / group;
-                const int head = item.first_row + r - query * group;
-                return q.data + query * q.pitch + head * head_dim;
-            });
-        }
+        if (found) item.bring(queries, places.queries(slot), work.q, group, head_dim);
         places.queries_full(slot).arrive_after_copies();
         if (!found) break;
 
@@ -293,8 +216,7 @@ __device__ __forceinline__ void store_group_forward(const AttentionWork& work,
                                                     const float (&sums)[Tiles::kHeadDim / 8][4],
                                                     const GroupSoftmax& softmax) {
     using QueryTile = typename Tiles::QueryTile;
-    constexpr int kChunks = QueryTile::kChunks;
-    const auto item = GroupForwardItem::load(places.item(slot));
+    const PackedRows item = PackedRows::load(places.item(slot));
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int warp_row = static_cast<int>(threadIdx.x) / kWarp * 16;
     const int head_dim = static_cast<int>(work.head_dim);
@@ -317,27 +239,8 @@ __device__ __forceinline__ void store_group_forward(const AttentionWork& work,
     }
     // No product reads the queries any more: out leaves through their place.
     group_barrier(1 + static_cast<int>(threadIdx.x) / kWarpGroup);
-    const std::uint32_t tile = places.queries(slot);
-#pragma unroll
-    for (int n = 0; n < kChunks; ++n) {
-        const std::uint32_t to =
-            tile +
-            static_cast<std::uint32_t>(QueryTile::offset(warp_row + lane / 4, n) + lane % 4 * 4);
-        store_shared_4(to, pack(sums[n][0] * inverse[0], sums[n][1] * inverse[0]));
-        store_shared_4(to + 8 * 32, pack(sums[n][2] * inverse[1], sums[n][3] * inverse[1]));
-    }
-    __syncwarp();
-    const HeadRows out = head_rows(work.out, item.q_row, item.kv_head * group, head_dim);
-#pragma unroll
-    for (int piece = 0; piece < 16 * kChunks; piece += kWarp) {
-        const int r = warp_row + (piece + lane) / kChunks;
-        const int chunk = (piece + lane) % kChunks;
-        const int row = item.first_row + r;
-        if (row >= item.rows || chunk * 8 >= head_dim) continue;
-        *reinterpret_cast<uint4*>(out.data + row / group * out.pitch + row % group * head_dim +
-                                  chunk * 8) =
-            load_shared_16(tile + static_cast<std::uint32_t>(QueryTile::offset(r, chunk)));
-    }
+    item.store_chunks<QueryTile>(places.queries(slot), warp_row, sums, inverse[0], inverse[1],
+                                 work.out, group, head_dim);
 }
 
 template <typename Tiles>
@@ -368,7 +271,7 @@ __device__ __forceinline__ void multiply_group_forward(const AttentionWork& work
     for (int round = 0;; ++round) {
         const int slot = round % 2;
         places.queries_full(slot).wait(static_cast<std::uint32_t>(round / 2 % 2));
-        const auto item = GroupForwardItem::load(places.item(slot));
+        const PackedRows item = PackedRows::load(places.item(slot));
         if (item.rows == 0) break;
         // The keys that the warp group sees.
         const int group_row = item.first_row + own_group * 64;
@@ -385,8 +288,9 @@ __device__ __forceinline__ void multiply_group_forward(const AttentionWork& work
 
         const auto skip = [&] {
             places.keys_full(turn.stage).wait(turn.parity);
-            release(places.keys_empty(turn.stage));
             places.values_full(turn.stage).wait(turn.parity);
+            __syncwarp();  // all lanes have waited
+            release(places.keys_empty(turn.stage));
             release(places.values_empty(turn.stage));
             turn.advance();
         };
@@ -521,27 +425,17 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
         }
     }
     __syncthreads();
-    if (threadIdx.x >= Tiles::kGroups * kWarpGroup) {
-        give_registers_back<Tiles::kLoadingRegisters>();
-        load_group_forward<Tiles>(work, places);
-    } else {
-        take_registers<Tiles::kMultiplyingRegisters>();
-        multiply_group_forward<Tiles>(work, places);
-    }
+    Tiles::Shares::divide([&] { load_group_forward<Tiles>(work, places); },
+                          [&] { multiply_group_forward<Tiles>(work, places); });
 #endif
 }
 
 template <typename Tiles>
 void launch_group_forward_cut(StreamHandle stream, const AttentionWork& work) {
     allow_shared(attention_group_forward_kernel<Tiles>, Tiles::kBytes);
-    int device = 0, multiprocessors = 1;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-    const std::int64_t items =
-        (work.q_tokens * (work.heads / work.kv_heads) / Tiles::kRows + work.segments) *
-        work.kv_heads;
-    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(items, multiprocessors));
-    attention_group_forward_kernel<Tiles><<<blocks, Tiles::kThreads, Tiles::kBytes, stream>>>(work);
+    const std::int64_t items = packed_pieces(work, Tiles::kRows);
+    attention_group_forward_kernel<Tiles>
+        <<<blocks_for_work(work, items), Tiles::kThreads, Tiles::kBytes, stream>>>(work);
     check_launch("attention_group_forward");
 }
 

@@ -68,13 +68,13 @@ class TileLoader {
     int head_dim_;
 };
 
-// A warp's 16 rows of accumulators times `factor`, through rows of a tile that nobody else uses, to rows
-// [0, valid) of y.
-template <typename Layout>
-__device__ __forceinline__ void store_chunks(std::uint32_t tile, int tile_row,
-                                             const float (&x)[Layout::kChunks][4], float low,
-                                             float high, const HeadRows& y, int valid,
-                                             int head_dim) {
+// A warp's 16 rows of accumulators times `low` (rows g) and `high` (g + 8), through rows of a tile that nobody
+// else uses, to rows r of memory at row_of(r), for r < valid.
+template <typename Layout, typename RowOf>
+__device__ __forceinline__ void store_chunks_each(std::uint32_t tile, int tile_row,
+                                                  const float (&x)[Layout::kChunks][4], float low,
+                                                  float high, int valid, int head_dim,
+                                                  const RowOf& row_of) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int row = tile_row + lane / 4;
 #pragma unroll
@@ -90,9 +90,17 @@ __device__ __forceinline__ void store_chunks(std::uint32_t tile, int tile_row,
         const int r = (first + lane) / Layout::kChunks;
         const int chunk = (first + lane) % Layout::kChunks;
         if (r >= valid || chunk * 8 >= head_dim) continue;
-        *reinterpret_cast<uint4*>(y.data + r * y.pitch + chunk * 8) =
+        Bf16* const to = row_of(r);
+        *reinterpret_cast<uint4*>(to + chunk * 8) =
             load_shared_16(tile + static_cast<std::uint32_t>(Layout::offset(tile_row + r, chunk)));
     }
+}
+template <typename Layout>
+__device__ __forceinline__ void store_chunks(std::uint32_t tile, int tile_row,
+                                             const float (&x)[Layout::kChunks][4], float factor,
+                                             const HeadRows& y, int valid, int head_dim) {
+    store_chunks_each<Layout>(tile, tile_row, x, factor, factor, valid, head_dim,
+                              [&](int r) { return y.data + r * y.pitch; });
 }
 
 }  // namespace garam::cuda

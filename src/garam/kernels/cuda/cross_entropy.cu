@@ -73,12 +73,13 @@ __device__ __forceinline__ void store_gradient(G* to, const float (&e)[N]) {
 template <typename T, typename G, int N, typename Scale>
 __global__ void __launch_bounds__(kThreads, 1)
     cross_entropy(const T* logits, std::int64_t logits_pitch, const Scale scale,
-                  const std::int32_t* targets, float* losses, G* gradient,
+                  const float smoothing, const std::int32_t* targets, float* losses, G* gradient,
                   std::int64_t gradient_pitch, int vocab, int most_kept) {
     constexpr int kStride = kThreads * N;
     constexpr int kChunk = kStride * kUnroll;
     __shared__ float maxima[kThreads / kWarp];
     __shared__ float sums[kThreads / kWarp];
+    __shared__ float sums_of_values[kThreads / kWarp];
     const std::int64_t row = blockIdx.x;
     const int thread = static_cast<int>(threadIdx.x);
     const T* const x = logits + row * logits_pitch;
@@ -106,6 +107,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     const float hot = known && thread == 0 ? scale.value(to_float(x[target])) : NAN;
 
     RunningSum running;
+    const bool smooths = smoothing > 0;
+    float sum_of_values = 0;
     for (int chunk = 0; chunk < chunks; ++chunk) {
         Vector<T, N> part[kUnroll];
         const int begin = chunk * kChunk + thread * N;
@@ -148,11 +151,21 @@ __global__ void __launch_bounds__(kThreads, 1)
                 sum[u] += exp_of(scale.value(to_float(part[u].at[i])) - base);
         }
         running.sum += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        if (smooths) {
+#pragma unroll
+            for (int u = 0; u < kUnroll; ++u) {
+                if (begin + u * kStride >= whole) break;
+#pragma unroll
+                for (int i = 0; i < N; ++i)
+                    sum_of_values += scale.value(to_float(part[u].at[i]));
+            }
+        }
     }
     if (whole + thread < vocab) {
         const float value = scale.value(to_float(x[whole + thread]));
         running.raise(value);
         running.sum += exp_of(value - running.base());
+        if (smooths) sum_of_values += value;
     }
 
     const int warp = thread / kWarp;
@@ -164,16 +177,25 @@ __global__ void __launch_bounds__(kThreads, 1)
     const float base = maximum == -INFINITY ? 0.0f : maximum;
     const float warp_total = warp_sum(running.sum * exp_of(running.base() - base));
     if (lane == 0) sums[warp] = warp_total;
+    if (smooths) {
+        const float values = warp_sum(sum_of_values);
+        if (lane == 0) sums_of_values[warp] = values;
+    }
     __syncthreads();
     const float total = warp_sum(sums[lane]);
-    if (thread == 0) losses[row] = maximum + logf(total) - hot;
+    float wanted = hot;
+    if (smooths)
+        wanted += smoothing * (warp_sum(sums_of_values[lane]) / static_cast<float>(vocab) - hot);
+    if (thread == 0) losses[row] = maximum + logf(total) - wanted;
     if (d == nullptr) return;
 
     const float inverse = known ? 1.0f / total : NAN;
+    const float uniform = smoothing / static_cast<float>(vocab);
     const auto gradient_of = [&](float logit, int column) {
         const float value = scale.value(logit);
-        const float probability = __fmul_rn(exp_of(value - maximum), inverse);
-        return (column == target ? probability - 1.0f : probability) * scale.slope(value);
+        const float difference = __fmul_rn(exp_of(value - maximum), inverse) - uniform;
+        return (column == target ? difference - (1.0f - smoothing) : difference) *
+               scale.slope(value);
     };
     if (whole + thread < vocab)
         d[whole + thread] = from_float<G>(gradient_of(to_float(x[whole + thread]), whole + thread));
@@ -213,9 +235,9 @@ void launch(StreamHandle stream, const CrossEntropy& work) {
     const auto bytes = static_cast<int>(most_kept * kStepBytes);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     kernel<<<static_cast<unsigned>(work.rows), kThreads, static_cast<unsigned>(bytes), stream>>>(
-        static_cast<const T*>(work.logits.data), work.logits.pitch, Scale(work.scale), work.targets,
-        work.losses, static_cast<G*>(work.gradient.data), work.gradient.pitch,
-        static_cast<int>(work.vocab), static_cast<int>(most_kept));
+        static_cast<const T*>(work.logits.data), work.logits.pitch, Scale(work.scale),
+        work.smoothing, work.targets, work.losses, static_cast<G*>(work.gradient.data),
+        work.gradient.pitch, static_cast<int>(work.vocab), static_cast<int>(most_kept));
     check_launch("cross_entropy");
 }
 

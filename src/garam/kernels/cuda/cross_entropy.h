@@ -19,6 +19,7 @@ struct LogitScale {
 struct CrossEntropy {
     Rows logits;  // f32 or bf16
     LogitScale scale;
+    float smoothing = 0;  // of the target distribution, spread over all of the vocabulary
     const std::int32_t* targets = nullptr;
     float* losses = nullptr;
     Rows gradient;  // data null: none

@@ -88,4 +88,16 @@ __device__ __forceinline__ float block_sum(float x, float* shared) {
     return sum;
 }
 
+// The sum of products of pairs of bf16, in order, after `sum`.
+__device__ __forceinline__ float add_products(std::uint32_t x, std::uint32_t y, float sum) {
+    sum = fmaf(__uint_as_float(x << 16), __uint_as_float(y << 16), sum);
+    return fmaf(__uint_as_float(x & 0xffff0000u), __uint_as_float(y & 0xffff0000u), sum);
+}
+__device__ __forceinline__ float add_products(const uint4& x, const uint4& y, float sum) {
+    sum = add_products(x.x, y.x, sum);
+    sum = add_products(x.y, y.y, sum);
+    sum = add_products(x.z, y.z, sum);
+    return add_products(x.w, y.w, sum);
+}
+
 }  // namespace garam::cuda

@@ -19,7 +19,6 @@ using Bf16 = __nv_bfloat16;
 constexpr int kWarps = 8;
 constexpr int kRows = 2;    // of b, a warp
 constexpr int kAtOnce = 4;  // vectors of a row that are under way together
-constexpr int kMostM = 4;
 constexpr int kElements = kVector<Bf16>;
 
 // Read once: not to be kept in the first-level cache, which holds a.
@@ -29,18 +28,6 @@ __device__ __forceinline__ uint4 load_once(const Bf16* pointer) {
                  : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                  : "l"(pointer));
     return x;
-}
-
-// The sum of products of two pairs, after `sum`.
-__device__ __forceinline__ float add_products(std::uint32_t x, std::uint32_t y, float sum) {
-    sum = fmaf(__uint_as_float(x << 16), __uint_as_float(y << 16), sum);
-    return fmaf(__uint_as_float(x & 0xffff0000u), __uint_as_float(y & 0xffff0000u), sum);
-}
-__device__ __forceinline__ float add_products(const uint4& x, const uint4& y, float sum) {
-    sum = add_products(x.x, y.x, sum);
-    sum = add_products(x.y, y.y, sum);
-    sum = add_products(x.z, y.z, sum);
-    return add_products(x.w, y.w, sum);
 }
 
 template <int kM, typename Out>
@@ -166,7 +153,7 @@ bool one_row(StreamHandle stream, const MatmulArguments& x) {
 }  // namespace
 
 bool gemv(StreamHandle stream, const MatmulArguments& x) {
-    if (x.m > kMostM || x.transpose_a || !x.transpose_b || !x.inputs_are_bf16) return false;
+    if (x.m > kMostGemvRows || x.transpose_a || !x.transpose_b || !x.inputs_are_bf16) return false;
     if (x.k % kElements != 0 || x.k > (std::int64_t{1} << 30) || !in_vectors(x.b)) return false;
     Rows a = x.a;
     if (x.m == 1) a.pitch = 0;

@@ -93,6 +93,7 @@ struct MatmulKernels {
 const MatmulKernels& matmul_kernels();
 
 // The pieces of multiply().
+constexpr int kMostGemvRows = 4;
 bool gemv(StreamHandle stream, const MatmulArguments& arguments);  // false: not of its shapes
 void plain_matmul(StreamHandle stream, const MatmulArguments& arguments);
 

@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
+#include <sys/sysinfo.h>
 
 #include "garam/core/card_error.h"
 #include "garam/core/error.h"
@@ -154,19 +155,6 @@ class CudaDevice final : public Device {
         return std::make_unique<CudaGraph>(graph);
     }
     std::unique_ptr<DeviceEvent> make_event() override { return std::make_unique<CudaEvent>(); }
-    void* take_pinned(std::int64_t bytes) override {
-        use();
-        void* pointer = nullptr;
-        const cudaError_t status =
-            cudaHostAlloc(&pointer, static_cast<std::size_t>(bytes), cudaHostAllocDefault);
-        if (status == cudaSuccess) return pointer;
-        cudaGetLastError();  // an allocation that failed leaves nothing behind
-        if (is_lost_card(static_cast<int>(status))) fail(status, "reserving pinned host memory");
-        throw host_memory_error("pinned host memory", bytes, cudaGetErrorString(status));
-    }
-    void give_back_pinned(void* pointer, std::int64_t /*bytes*/) noexcept override {
-        cudaFreeHost(pointer);
-    }
     void open_range(const char* name) override { nvtxRangePushA(name); }
     void close_range() override { nvtxRangePop(); }
 
@@ -188,6 +176,19 @@ class CudaDevice final : public Device {
                     "(nvidia-smi)");
     }
     void give_back(void* pointer, std::int64_t /*bytes*/) noexcept override { cudaFree(pointer); }
+    void* take_pinned(std::int64_t bytes) override {
+        use();
+        void* pointer = nullptr;
+        const cudaError_t status =
+            cudaHostAlloc(&pointer, static_cast<std::size_t>(bytes), cudaHostAllocDefault);
+        if (status == cudaSuccess) return pointer;
+        cudaGetLastError();  // an allocation that failed leaves nothing behind
+        if (is_lost_card(static_cast<int>(status))) fail(status, "reserving pinned host memory");
+        throw host_memory_error("pinned host memory", bytes, cudaGetErrorString(status));
+    }
+    void give_back_pinned(void* pointer, std::int64_t /*bytes*/) noexcept override {
+        cudaFreeHost(pointer);
+    }
 
   private:
     void use() const { check(cudaSetDevice(profile().ordinal), "choosing the card"); }
@@ -230,6 +231,9 @@ CudaCards detect_cuda_cards() {
         card.shared_bytes = static_cast<std::int64_t>(properties.sharedMemPerBlockOptin);
         card.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
         card.fast_bf16 = true;
+        struct sysinfo host {};
+        if (sysinfo(&host) == 0)
+            card.host_bytes = static_cast<std::int64_t>(host.totalram) * host.mem_unit;
         std::size_t free = 0;
         std::size_t total = 0;
         if (cudaSetDevice(ordinal) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess)

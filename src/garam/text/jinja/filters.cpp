@@ -136,7 +136,8 @@ Value selected(const Value& value, const Arguments& arguments, bool wanted, bool
     for (; used < arguments.positional.size(); ++used)
         rest.positional.push_back(arguments.positional[used]);
     List out;
-    for (const Value& entry : iterate(value, budget)->items) {
+    const auto items = iterate(value, budget);
+    for (const Value& entry : items->items) {
         const Value tested = by_attribute ? attribute_path(entry, path, budget) : entry;
         const bool passes = test.is_undefined()
                                 ? tested.truthy()
@@ -151,7 +152,8 @@ Value mapped(const Value& value, const Arguments& arguments, Budget& budget) {
     const Value named = arguments.get(arguments.positional.size(), "attribute");
     const Value otherwise = arguments.get(arguments.positional.size(), "default");
     List out;
-    for (const Value& entry : iterate(value, budget)->items) {
+    const auto items = iterate(value, budget);
+    for (const Value& entry : items->items) {
         if (named.is_string()) {
             const Value got = attribute_path(entry, named.string()->text(), budget);
             out.items.push_back(got.is_undefined() ? otherwise : got);
@@ -174,7 +176,8 @@ Value joined(const Value& value, const Arguments& arguments, Budget& budget) {
     const Value named = arguments.get(1, "attribute");
     if (!named.is_string()) return join(*iterate(value, budget), separator, budget);
     List parts;
-    for (const Value& entry : iterate(value, budget)->items)
+    const auto items = iterate(value, budget);
+    for (const Value& entry : items->items)
         parts.items.push_back(attribute_path(entry, named.string()->text(), budget));
     return join(parts, separator, budget);
 }

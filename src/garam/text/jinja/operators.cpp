@@ -47,8 +47,9 @@ Value whole_numbers(std::string_view op, std::int64_t a, std::int64_t b) {
             overflow = __builtin_sub_overflow(std::int64_t{0}, a, &result);
         } else {
             // Python rounds down, so the remainder has the divisor's sign.
-            const std::int64_t quotient = a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
-            result = op == "//" ? quotient : a - quotient * b;
+            const std::int64_t rest = a % b;
+            const bool down = rest != 0 && (a < 0) != (b < 0);
+            result = op == "//" ? a / b - (down ? 1 : 0) : rest + (down ? b : 0);
         }
     }
     if (overflow) too_large();

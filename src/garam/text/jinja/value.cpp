@@ -165,7 +165,8 @@ bool contains(const Value& container, const Value& value, Budget& budget) {
     }
     if (container.dict() != nullptr)
         return value.is_string() && container.dict()->find(value.string()->text()) != nullptr;
-    for (const Value& entry : iterate(container, budget)->items)
+    const auto items = iterate(container, budget);
+    for (const Value& entry : items->items)
         if (equal(entry, value, budget)) return true;
     return false;
 }

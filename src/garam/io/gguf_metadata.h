@@ -1,0 +1,40 @@
+// The other way round: config.json in GGUF's words, for a file that llama.cpp loads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "garam/core/json.h"
+#include "garam/io/gguf_architecture.h"
+#include "garam/io/gguf_writer.h"
+
+namespace garam {
+
+struct GgufMetadata {
+    const GgufArchitecture* architecture = nullptr;
+    GgufKeys keys;  // general.architecture and "<architecture>.…"
+    // RoPE's factors, which GGUF keeps as f32 tensors: rope_freqs.weight, rope_factors_long.weight, ….
+    std::vector<std::pair<std::string, std::vector<float>>> tensors;
+    std::int64_t num_heads = 0;
+    std::int64_t num_kv_heads = 0;
+    std::int64_t vocab_size = 0;
+    bool tied = false;  // as the config says or the family has it
+    bool tied_is_stated = false;
+    // One sentence each: what llama.cpp is known to compute otherwise.
+    std::vector<std::string> notes;
+};
+
+// Throws Error naming `source` and the key: a family that is not in the table, a size that is missing,
+// a setting that GGUF has no word for.
+GgufMetadata gguf_metadata(const Json& config, const std::string& source);
+
+// llama3's divisors of the unscaled frequencies, [head_dim / 2]: 1 below the wavelength
+// original / high_freq_factor, `factor` above original / low_freq_factor, and between them
+// 1 / ((1 - t) / factor + t) with t = (original / wavelength - low) / (high - low); in fp32.
+std::vector<float> llama3_divisors(std::int64_t head_dim, double theta, double factor, double low,
+                                   double high, double original);
+
+}  // namespace garam

@@ -1,0 +1,243 @@
+// `garam import-config` on configs of our own writing in the dialect of each trainer.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "app/run_garam.h"
+#include "garam/app/config_import.h"
+#include "garam/app/load_job.h"
+#include "garam/core/error.h"
+#include "testing/temp_dir.h"
+#include "testing/test_data.h"
+
+namespace garam {
+namespace {
+
+using testing::run_garam;
+using testing::TempDir;
+
+ImportedConfig import_text(const std::string& text) {
+    return import_config(parse_yaml_config(text, "f.yaml", YamlLists::of_maps), "f.yaml");
+}
+
+ImportedConfig import_file(const std::string& name) {
+    const auto path = testing::source_dir() / "tests" / "app" / "foreign_configs" / name;
+    return import_config(read_yaml_config(path, YamlLists::of_maps), name);
+}
+
+// What the result says when it is read as a config of ours, which checks it too.
+JobConfig job_of(const ImportedConfig& imported) {
+    EXPECT_EQ(imported.missing, "");
+    const TempDir dir;
+    return load_job({dir.write("ours.yaml", imported.to_text("theirs.yaml")).string()}).config;
+}
+
+// The one line that names the key; "" where there is none.
+std::string left_out(const ImportedConfig& imported, const std::string& key) {
+    for (const std::string& line : imported.left_out)
+        if (line.find(": " + key + ": ") != std::string::npos) return line;
+    return "";
+}
+#define EXPECT_LEFT_OUT(imported, key, part)                         \
+    EXPECT_NE(left_out(imported, key).find(part), std::string::npos) \
+        << key << " is told as \"" << left_out(imported, key) << "\", without " << (part)
+
+TEST(ImportConfig, Trl) {
+    const ImportedConfig imported = import_file("trl.yaml");
+    EXPECT_EQ(imported.dialect, Dialect::trl);
+    const JobConfig job = job_of(imported);
+    EXPECT_EQ(job.model, "models/base");
+    EXPECT_EQ(job.data.train, "rows/chats.jsonl");
+    EXPECT_EQ(job.train.method, "lora");
+    EXPECT_EQ(job.lora.r, 8);
+    EXPECT_EQ(job.lora.lora_alpha, 16);
+    EXPECT_EQ(job.lora.lora_dropout, 0.05);  // TRL's own
+    EXPECT_EQ(job.lora.target_modules,
+              (std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj"}));
+    EXPECT_EQ(job.train.bf16, true);
+    EXPECT_EQ(job.train.output_dir, "runs/trl");
+    EXPECT_EQ(job.train.num_train_epochs, 2);
+    EXPECT_EQ(job.train.per_device_train_batch_size, 4);
+    EXPECT_EQ(job.train.gradient_accumulation_steps, 8);
+    EXPECT_EQ(job.train.gradient_checkpointing, "true");
+    EXPECT_EQ(job.train.learning_rate, 2e-4);
+    EXPECT_EQ(job.train.lr_scheduler_type, "cosine_with_min_lr");
+    EXPECT_EQ(job.train.lr_scheduler_kwargs.min_lr_rate, 0.1);
+    EXPECT_EQ(job.train.warmup_ratio, 0.03);
+    EXPECT_EQ(job.train.weight_decay, 0.01);
+    EXPECT_EQ(job.train.max_length, 2048);
+    EXPECT_TRUE(job.train.packing);
+    EXPECT_EQ(job.train.neftune_noise_alpha, 5);
+    EXPECT_EQ(job.train.seed, 7);
+    EXPECT_FALSE(job.train.assistant_only_loss);  // TRL's own
+    EXPECT_EQ(job.train.report_to, "tensorboard");
+    EXPECT_LEFT_OUT(imported, "optim", "states in fp32");
+    EXPECT_LEFT_OUT(imported, "attn_implementation", "linear memory");
+    EXPECT_LEFT_OUT(imported, "save_strategy", "counted in steps");
+    EXPECT_LEFT_OUT(imported, "report_to", "not connected");
+    EXPECT_LEFT_OUT(imported, "use_dora", "LoRA");
+    // Off, or nothing to say.
+    EXPECT_EQ(left_out(imported, "load_in_4bit"), "");
+    EXPECT_EQ(left_out(imported, "push_to_hub"), "");
+    EXPECT_NE(left_out(imported, "attn_implementation").find("trl.yaml:4: "), std::string::npos);
+}
+
+TEST(ImportConfig, Axolotl) {
+    const ImportedConfig imported = import_file("axolotl.yaml");
+    EXPECT_EQ(imported.dialect, Dialect::axolotl);
+    const JobConfig job = job_of(imported);
+    EXPECT_EQ(job.model, "models/base");
+    EXPECT_EQ(job.data.train, "rows/chats.jsonl");
+    EXPECT_EQ(job.train.method, "lora");
+    EXPECT_EQ(job.lora.r, 32);
+    EXPECT_EQ(job.lora.lora_alpha, 16);
+    EXPECT_EQ(job.lora.target_modules, std::vector<std::string>{"all-linear"});
+    EXPECT_EQ(job.train.max_length, 4096);
+    EXPECT_TRUE(job.train.packing);
+    EXPECT_EQ(job.train.per_device_train_batch_size, 2);
+    EXPECT_EQ(job.train.gradient_accumulation_steps, 4);
+    EXPECT_EQ(job.train.num_train_epochs, 3);
+    EXPECT_EQ(job.train.optim, "adamw_torch");
+    EXPECT_EQ(job.train.lr_scheduler_type, "cosine_with_min_lr");
+    EXPECT_EQ(job.train.lr_scheduler_kwargs.min_lr_rate, 0.1);
+    EXPECT_EQ(job.train.warmup_steps, 10);
+    EXPECT_TRUE(job.train.assistant_only_loss);
+    EXPECT_FALSE(job.train.bf16.has_value());
+    EXPECT_LEFT_OUT(imported, "auto_resume_from_checkpoints", "train.resume_from_checkpoint=true");
+    EXPECT_EQ(left_out(imported, "datasets.0.field_messages"), "");
+    EXPECT_EQ(left_out(imported, "train.group_by_length"), "");
+    EXPECT_LEFT_OUT(imported, "adapter", "GGUF");
+    EXPECT_LEFT_OUT(imported, "load_in_4bit", "GGUF");
+    EXPECT_LEFT_OUT(imported, "datasets.1.path", "join");
+    EXPECT_LEFT_OUT(imported, "val_set_size", "data.validation");
+    EXPECT_LEFT_OUT(imported, "evals_per_epoch", "train.eval_steps");
+    EXPECT_LEFT_OUT(imported, "flash_attention", "linear memory");
+    EXPECT_LEFT_OUT(imported, "special_tokens.pad_token", "model's own files");
+}
+
+TEST(ImportConfig, LlamaFactory) {
+    const ImportedConfig imported = import_file("llama_factory.yaml");
+    EXPECT_EQ(imported.dialect, Dialect::llama_factory);
+    const JobConfig job = job_of(imported);
+    EXPECT_EQ(job.data.train, "rows/chats.jsonl");
+    EXPECT_EQ(job.data.validation, "rows/held_out.jsonl");
+    EXPECT_EQ(job.lora.r, 8);
+    EXPECT_EQ(job.lora.lora_alpha, 16);  // twice the rank
+    EXPECT_EQ(job.lora.target_modules, std::vector<std::string>{"all-linear"});
+    EXPECT_EQ(job.train.max_length, 2048);
+    EXPECT_EQ(job.train.eval_steps, 500);
+    EXPECT_EQ(job.train.save_steps, 500);
+    EXPECT_TRUE(job.train.overwrite_output_dir);
+    EXPECT_TRUE(job.train.assistant_only_loss);
+    EXPECT_EQ(job.train.resume_from_checkpoint, "false");
+    EXPECT_LEFT_OUT(imported, "template", "chat template");
+    EXPECT_LEFT_OUT(imported, "max_samples", "whole");
+    EXPECT_EQ(job.loraplus_lr_ratio, 16);
+    EXPECT_LEFT_OUT(imported, "trust_remote_code", "no code");
+}
+
+TEST(ImportConfig, Unsloth) {
+    const ImportedConfig imported = import_file("unsloth.yaml");
+    EXPECT_EQ(imported.dialect, Dialect::unsloth);
+    const JobConfig job = job_of(imported);
+    EXPECT_EQ(job.model, "models/base");
+    EXPECT_EQ(job.data.train, "rows/texts.jsonl");
+    EXPECT_EQ(job.lora.r, 16);
+    EXPECT_EQ(job.lora.target_modules.size(), 7u);
+    EXPECT_EQ(job.train.seed, 3407);
+    EXPECT_EQ(job.train.max_steps, 60);
+    EXPECT_EQ(job.train.gradient_checkpointing, "true");
+    EXPECT_EQ(job.train.report_to, "none");
+    EXPECT_LEFT_OUT(imported, "model.load_in_4bit", "GGUF");
+    EXPECT_LEFT_OUT(imported, "save.save_method", "garam merge");
+}
+
+TEST(ImportConfig, SettingsOfPeft) {
+    const ImportedConfig imported = import_text(
+        "model_name: a\nmax_seq_length: 64\ndataset: x.jsonl\nlora:\n  r: 8\n  bias: lora_only\n"
+        "  target_modules: '.*_proj'\n  exclude_modules: [o_proj]\n  init_lora_weights: True\n"
+        "  rank_pattern:\n    q_proj: 4\n    '.*layers.1.*v_proj': 2\n"
+        "  alpha_pattern:\n    up_proj: 32\n");
+    EXPECT_TRUE(imported.left_out.empty()) << imported.left_out.front();
+    const JobConfig job = job_of(imported);
+    EXPECT_EQ(job.lora.bias, "lora_only");
+    EXPECT_EQ(job.lora.target_modules, std::vector<std::string>{".*_proj"});
+    EXPECT_EQ(job.lora.exclude_modules, std::vector<std::string>{"o_proj"});
+    using Numbers = std::vector<std::pair<std::string, double>>;
+    EXPECT_EQ(job.lora.rank_pattern, (Numbers{{"q_proj", 4}, {".*layers.1.*v_proj", 2}}));
+    EXPECT_EQ(job.lora.alpha_pattern, (Numbers{{"up_proj", 32}}));
+
+    const ImportedConfig axolotl = import_text(
+        "base_model: a\nadapter: lora\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n"
+        "peft_layers_to_transform: [0, 2]\npeft_layers_pattern: layers\n"
+        "peft_init_lora_weights: pissa\ndatasets:\n  - path: x.jsonl\n    type: completion\n");
+    EXPECT_EQ(job_of(axolotl).lora.layers_to_transform, (std::vector<std::int64_t>{0, 2}));
+    EXPECT_EQ(job_of(axolotl).lora.layers_pattern, std::vector<std::string>{"layers"});
+    EXPECT_LEFT_OUT(axolotl, "peft_init_lora_weights", "out of the base weights");
+}
+
+TEST(ImportConfig, AllWeightsAndRowsThatAreElsewhere) {
+    const ImportedConfig imported = import_file("full_finetune.yaml");
+    EXPECT_EQ(imported.dialect, Dialect::trl);
+    EXPECT_EQ(imported.missing.find("data.train is not set"), 0u) << imported.missing;
+    EXPECT_LEFT_OUT(imported, "dataset_name", "data.train");
+    EXPECT_LEFT_OUT(imported, "train.warmup_ratio", "no warm-up");
+    EXPECT_LEFT_OUT(imported, "train.group_by_length", "one length");
+    EXPECT_LEFT_OUT(imported, "lora.lora_dropout", "all weights");
+    EXPECT_LEFT_OUT(imported, "train.eval_steps", "data.validation");
+    EXPECT_LEFT_OUT(imported, "deepspeed", "one process");
+    EXPECT_NE(imported.to_text("f").find("# Before it can be trained with: data.train"),
+              std::string::npos);
+
+    const TempDir dir;
+    const std::string file = dir.write("ours.yaml", imported.to_text("f")).string();
+    const JobConfig job = load_job({file, "data.train=rows.jsonl"}).config;
+    EXPECT_EQ(job.train.method, "full");
+    EXPECT_EQ(job.train.lr_scheduler_type, "constant");
+    EXPECT_TRUE(job.train.packing);
+}
+
+TEST(ImportConfig, ValuesThatAreWrongAreLeftOutWithTheReason) {
+    const ImportedConfig imported = import_text(
+        "base_model: a\nsequence_len: many\nlr_scheduler: one_cycle\noptimizer: lion\n"
+        "adapter: lora\nlora_r: 8\nlora_alpha: 8\ndatasets:\n  - path: x.jsonl\n    type: "
+        "alpaca\n");
+    EXPECT_LEFT_OUT(imported, "sequence_len", "is not a whole number");
+    EXPECT_LEFT_OUT(imported, "lr_scheduler", "none of");
+    EXPECT_LEFT_OUT(imported, "optimizer", "AdamW");
+    EXPECT_LEFT_OUT(imported, "datasets.0.type", "rewrite");
+    EXPECT_EQ(job_of(imported).train.lr_scheduler_type, "cosine");
+}
+
+TEST(ImportConfig, RefusesWhatIsNobodys) {
+    const auto refusal = [](const std::string& text) -> std::string {
+        try {
+            import_text(text);
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "accepted";
+    };
+    EXPECT_NE(refusal("colour: red\n").find("holds no key by which"), std::string::npos);
+    EXPECT_NE(refusal("").find("holds no key by which"), std::string::npos);
+    EXPECT_NE(refusal("model: a\ntrain:\n  seed: 1\n").find("is a config of garam already"),
+              std::string::npos);
+    EXPECT_NE(refusal("a: [b\n").find("not valid YAML"), std::string::npos);
+}
+
+TEST(ImportConfig, WritesAFileOnce) {
+    const TempDir dir;
+    const auto theirs = testing::source_dir() / "tests/app/foreign_configs/axolotl.yaml";
+    const auto printed = run_garam({"import-config", theirs.string()});
+    EXPECT_EQ(printed.status, 0) << printed.err;
+    EXPECT_EQ(printed.out.find("# " + theirs.string() + " (axolotl) in garam's keys."), 0u);
+    const std::string out = (dir / "ours.yaml").string();
+    const auto written = run_garam({"import-config", theirs.string(), "--out", out});
+    EXPECT_EQ(written.status, 0) << written.err;
+    EXPECT_EQ(testing::read_file(out), printed.out);
+    EXPECT_EQ(run_garam({"config", out}).status, 0);
+    EXPECT_EQ(run_garam({"import-config", theirs.string(), "--out", out}).status, 2);
+}
+
+}  // namespace
+}  // namespace garam
