@@ -68,7 +68,9 @@ Examples:
     }
 
     void declare(Arguments& arguments) override {
-        arguments.positional("MODEL", model_, "Hugging Face model folder, or a GGUF file");
+        arguments.positional(
+            "MODEL", model_,
+            "Hugging Face model folder, GGUF file, or org/name in the local cache");
         arguments.positional("OUT", out_, "File to write, ending in .gguf; must not exist");
         arguments.option("--adapter", &adapter_,
                          "PEFT LoRA folder or LoRA GGUF to fold into the model");
@@ -100,7 +102,7 @@ Examples:
         } else {
             write_model(files, adapter ? &*adapter : nullptr);
         }
-        if (ollama_) write_modelfile();
+        if (ollama_) write_modelfile(files);
         return 0;
     }
 
@@ -139,7 +141,7 @@ Examples:
     }
 
     void write_model(const ModelFiles& files, const PeftAdapter* adapter) {
-        GgufTokenizerKeys tokenizer = gguf_tokenizer_keys(model_, embedding_rows(files));
+        GgufTokenizerKeys tokenizer = gguf_tokenizer_keys(files.path(), embedding_rows(files));
         ProgressLine line;
         GgufExportOptions options;
         options.type = type_from(type_);
@@ -160,14 +162,14 @@ Examples:
         print(summary + ", " + std::to_string(report.bytes) + " bytes\n");
     }
 
-    void write_modelfile() const {
-        const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(model_);
+    void write_modelfile(const ModelFiles& files) const {
+        const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(files.path());
         const auto chat = ollama_template(*tokenizer);
         const std::string own = "./" + fs::path(out_).filename().string();
         const std::string text =
-            adapter_only_
-                ? ollama_modelfile(fs::absolute(model_).lexically_normal().string(), own, chat)
-                : ollama_modelfile(own, "", chat);
+            adapter_only_ ? ollama_modelfile(fs::absolute(files.path()).lexically_normal().string(),
+                                             own, chat)
+                          : ollama_modelfile(own, "", chat);
         write_file_atomically(modelfile(), text);
         if (!chat && !tokenizer->chat_template().empty())
             warn(
