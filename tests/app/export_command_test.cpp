@@ -4,6 +4,9 @@
 #include <filesystem>
 
 #include "app/run_garam.h"
+#include "garam/core/json.h"
+#include "garam/io/peft_adapter.h"
+#include "garam/models/decoder_family.h"
 #include "testing/temp_dir.h"
 #include "testing/test_data.h"
 
@@ -11,6 +14,7 @@ namespace garam {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::data_dir;
 using testing::path_of;
 using testing::read_file;
 using testing::run_garam;
@@ -104,6 +108,36 @@ TEST(ExportCommand, AModelOfTheHubsCacheByItsName) {
         dir.path().string());
     ASSERT_EQ(alone.status, 0) << alone.err;
     EXPECT_EQ(read_file(dir / "Modelfile"), "FROM " + snapshot.string() + "\nADAPTER ./a.gguf\n");
+}
+
+// PEFT over Transformers' own class gives other names than PEFT over EXAONE's remote code.
+TEST(ExportCommand, AnAdapterAloneUnderTransformersNames) {
+    const std::string base = "golden/families/exaone-3.5";
+    GARAM_REQUIRE_DATA(base);
+    const TempDir dir;
+    PeftAdapter adapter = read_peft_adapter(data_dir() / base / "adapter");
+    const DecoderFamily& family = family_of(Json::parse(R"({"model_type": "exaone"})", ""), "");
+    std::vector<std::pair<std::string, Tensor>> tensors;
+    for (AdapterTensor& tensor : adapter.tensors) {
+        const std::size_t begin = std::string("base_model.model.").size();
+        const std::size_t end = tensor.name.rfind(".lora_");
+        tensors.emplace_back(
+            "base_model.model." + common_module(family, tensor.name.substr(begin, end - begin)) +
+                tensor.name.substr(end),
+            Tensor(tensor.values.data(), DType::f32, tensor.shape, DeviceKind::cpu));
+    }
+    adapter.settings.target_modules = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                       "gate_proj", "up_proj", "down_proj"};
+    fs::create_directory(dir / "renamed");
+    write_peft_adapter(dir / "renamed", adapter.settings, tensors);
+    const std::string model = path_of(base.c_str());
+    const std::string count = std::to_string(tensors.size()) + " tensors";
+    export_ok({model, (dir / "a.gguf").string(), "--adapter-only", "--adapter", model + "/adapter"},
+              count);
+    export_ok({model, (dir / "b.gguf").string(), "--adapter-only", "--adapter",
+               (dir / "renamed").string()},
+              count);
+    EXPECT_TRUE(read_file(dir / "a.gguf") == read_file(dir / "b.gguf"));
 }
 
 TEST(ExportCommand, MistakesLeaveNothingBehind) {

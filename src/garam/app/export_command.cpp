@@ -10,6 +10,7 @@
 #include "garam/io/atomic_write.h"
 #include "garam/io/gguf.h"
 #include "garam/io/gguf_adapter.h"
+#include "garam/models/decoder_family.h"
 #include "garam/models/gguf_export.h"
 #include "garam/serve/session.h"
 #include "garam/text/gguf_tokenizer_keys.h"
@@ -95,6 +96,10 @@ Examples:
             if (!warning.empty()) warn(warning);
         }
         if (adapter_only_) {
+            // GGUF's table has a family's own names.
+            const DecoderFamily& family = family_of(files.config(), files.path().string());
+            for (AdapterTensor& tensor : adapter->tensors)
+                tensor.name = own_adapter_key(family, tensor.name);
             write_gguf_adapter(out_, *adapter, adapter_, files,
                                type_from(type_).value_or(StoredType::f32));
             print(out_ + ": " + std::to_string(adapter->tensors.size()) + " tensors of rank " +
