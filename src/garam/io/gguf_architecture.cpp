@@ -1,7 +1,7 @@
-#include "garam/io/gguf_architecture.h"
-
 #include <array>
 #include <charconv>
+
+#include "garam/io/gguf_architecture.h"
 
 namespace garam {
 namespace {
@@ -176,7 +176,6 @@ constexpr std::array<GgufArchitecture, 12> kArchitectures = {{
      .activation_key = "hidden_activation",
      .activation = kGelu,
      .head_dim = 256,
-     .tied = true,
      .numbers = kGemma2Numbers},
     {.name = "gemma3",
      .model_type = "gemma3_text",
@@ -188,8 +187,7 @@ constexpr std::array<GgufArchitecture, 12> kArchitectures = {{
      .activation_key = "hidden_activation",
      .activation = kGelu,
      .head_dim = 256,
-     .rope_theta = 1e6,
-     .tied = true},
+     .rope_theta = 1e6},
     {.name = "phi3",
      .model_type = "phi3",
      .class_name = "Phi3ForCausalLM",
@@ -203,8 +201,7 @@ constexpr std::array<GgufArchitecture, 12> kArchitectures = {{
      .layer_prefix = kLayers,
      .layer_names = kLlama,
      .permuted = true,
-     .rope_theta = 2e6,
-     .tied = true},
+     .rope_theta = 2e6},
     {.name = "olmo2",
      .model_type = "olmo2",
      .class_name = "Olmo2ForCausalLM",

@@ -47,7 +47,6 @@ struct GgufArchitecture {
     std::string_view activation = "silu";
     std::int64_t head_dim = 0;  // where a config is silent; 0: hidden_size / num_attention_heads
     double rope_theta = 10000;  // where a config is silent
-    bool tied = false;          // where a config is silent
     std::span<const GgufNumber> numbers;
 };
 

@@ -1,10 +1,9 @@
-#include "garam/io/gguf_metadata.h"
-
 #include <cmath>
 #include <limits>
 #include <numbers>
 
 #include "garam/core/error.h"
+#include "garam/io/gguf_metadata.h"
 
 namespace garam {
 namespace {
@@ -104,12 +103,6 @@ class Translation {
         }
         out_.num_heads = heads_;
         out_.num_kv_heads = kv_heads_;
-        out_.vocab_size = size("vocab_size");
-        out_.tied = family_->tied;
-        if (const Json* tied = find("tie_word_embeddings")) {
-            out_.tied = tied->boolean(at("tie_word_embeddings"));
-            out_.tied_is_stated = true;
-        }
         put_size("context_length", size("max_position_embeddings"));
         put_size("embedding_length", hidden_);
         put_size("block_count", layers_);
@@ -119,7 +112,7 @@ class Translation {
         put_size("attention.key_length", head_dim_);
         put_size("attention.value_length", head_dim_);
         put_size("rope.dimension_count", rotated_);
-        put_size("vocab_size", out_.vocab_size);
+        put_size("vocab_size", size("vocab_size"));
         put(own("attention.layer_norm_rms_epsilon"),
             real(config_,
                  find(family_->epsilon_key) != nullptr ? family_->epsilon_key : "rms_norm_eps",

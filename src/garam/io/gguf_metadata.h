@@ -20,9 +20,6 @@ struct GgufMetadata {
     std::vector<std::pair<std::string, std::vector<float>>> tensors;
     std::int64_t num_heads = 0;
     std::int64_t num_kv_heads = 0;
-    std::int64_t vocab_size = 0;
-    bool tied = false;  // as the config says or the family has it
-    bool tied_is_stated = false;
     // One sentence each: what llama.cpp is known to compute otherwise.
     std::vector<std::string> notes;
 };

@@ -1,5 +1,3 @@
-#include "garam/models/gguf_export.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,6 +7,8 @@
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
 #include "garam/io/gguf_metadata.h"
+#include "garam/models/decoder_config.h"
+#include "garam/models/gguf_export.h"
 #include "garam/models/merge.h"
 #include "garam/quant/gguf_quantize.h"
 
@@ -98,11 +98,7 @@ class Exporter {
         report_.type = options.type.value_or(default_type(base));
         GARAM_CHECK(is_gguf_export_type(report_.type), "a type that is not written");
         report_.notes = metadata_.notes;
-        const bool has_head = base.find("lm_head.weight") != nullptr;
-        tied_ = !has_head || metadata_.tied;
-        if (!has_head && metadata_.tied_is_stated && !metadata_.tied)
-            throw Error(base.path().string() +
-                        ": tensor lm_head.weight is missing, and tie_word_embeddings is false");
+        tied_ = DecoderConfig::from_json(base.config(), base.path().string()).ties_head(base);
         if (tied_ && weights_.changes("lm_head.weight"))
             throw Error(source +
                         ": an adapter of lm_head, which this base ties to its embedding, cannot "

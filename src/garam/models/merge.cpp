@@ -1,5 +1,3 @@
-#include "garam/models/merge.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -10,6 +8,7 @@
 #include "garam/io/atomic_write.h"
 #include "garam/io/safetensors_writer.h"
 #include "garam/models/decoder_config.h"
+#include "garam/models/merge.h"
 #include "garam/models/model_folder.h"
 #include "garam/models/rope_recovery.h"
 
@@ -311,7 +310,7 @@ MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapte
                                const std::filesystem::path& folder, const MergeOptions& options) {
     const MergedWeights weights(base, &adapter, adapter_source);
     const DecoderConfig config = DecoderConfig::from_json(base.config(), base.path().string());
-    const bool tied = config.tie_word_embeddings.value_or(base.find(kHead) == nullptr);
+    const bool tied = config.ties_head(base);
     if (tied && weights.changes(std::string(kHead)))
         throw Error(adapter_source +
                     ": an adapter of lm_head, which this base ties to its "
