@@ -1,7 +1,7 @@
+#include "garam/io/gguf_architecture.h"
+
 #include <array>
 #include <charconv>
-
-#include "garam/io/gguf_architecture.h"
 
 namespace garam {
 namespace {
@@ -325,8 +325,16 @@ std::string hugging_face_name(const GgufArchitecture& architecture, const GgufTe
     return {};
 }
 
-bool is_permuted(const GgufArchitecture& architecture, std::string_view module) {
-    return architecture.permuted && (module == "attn_q" || module == "attn_k");
+std::int64_t permuted_heads(const GgufArchitecture& architecture, std::string_view module,
+                            std::int64_t num_heads, std::int64_t num_kv_heads) {
+    if (!architecture.permuted) return 0;
+    return module == "attn_q" ? num_heads : module == "attn_k" ? num_kv_heads : 0;
+}
+
+std::int64_t permuted_row(std::int64_t row, std::int64_t head) {
+    if (head == 0) return row;
+    const std::int64_t in_head = row % head;
+    return row - in_head + 2 * (in_head % (head / 2)) + in_head / (head / 2);
 }
 
 bool has_one_added(const GgufArchitecture& architecture, std::string_view module) {

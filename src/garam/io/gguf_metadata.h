@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,11 +26,5 @@ struct GgufMetadata {
 // Throws Error naming `source` and the key: a family that is not in the table, a size that is missing,
 // a setting that GGUF has no word for.
 GgufMetadata gguf_metadata(const Json& config, const std::string& source);
-
-// llama3's divisors of the unscaled frequencies, [head_dim / 2]: 1 below the wavelength
-// original / high_freq_factor, `factor` above original / low_freq_factor, and between them
-// 1 / ((1 - t) / factor + t) with t = (original / wavelength - low) / (high - low); in fp32.
-std::vector<float> llama3_divisors(std::int64_t head_dim, double theta, double factor, double low,
-                                   double high, double original);
 
 }  // namespace garam
