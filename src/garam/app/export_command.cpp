@@ -1,10 +1,7 @@
 // garam export MODEL OUT: a model, an adapter in it or the adapter alone, for llama.cpp and Ollama.
-#include <unistd.h>
-
-#include <cstdio>
-
 #include "garam/app/command.h"
 #include "garam/app/command_line.h"
+#include "garam/app/progress_line.h"
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
 #include "garam/io/atomic_write.h"
@@ -30,27 +27,6 @@ std::optional<StoredType> type_from(const std::string& name) {
     throw Error("--type " + name +
                 " is not supported (supported: base, f32, f16, bf16, q8_0, q4_0, q4_k)");
 }
-
-// A line that overwrites itself, on a terminal only.
-class ProgressLine {
-  public:
-    void show(std::int64_t done, std::int64_t total) {
-        if (!on_terminal_ || total == 0) return;
-        const auto percent =
-            static_cast<int>(100.0 * static_cast<double>(done) / static_cast<double>(total));
-        if (percent == shown_) return;
-        shown_ = percent;
-        std::fprintf(stderr, "\r%3d %% of %.1f MiB", percent,
-                     static_cast<double>(total) / (1024 * 1024));
-    }
-    ~ProgressLine() {
-        if (shown_ >= 0) std::fputs("\n", stderr);
-    }
-
-  private:
-    bool on_terminal_ = isatty(STDERR_FILENO) == 1;
-    int shown_ = -1;
-};
 
 class ExportCommand : public Command {
   public:
@@ -112,10 +88,6 @@ Examples:
     }
 
   private:
-    static void warn(const std::string& sentence) {
-        std::fputs(("garam: warning: " + one_line(sentence) + "\n").c_str(), stderr);
-    }
-
     fs::path modelfile() const { return fs::path(out_).parent_path() / "Modelfile"; }
 
     void check_arguments() const {
@@ -152,7 +124,10 @@ Examples:
         options.type = type_from(type_);
         options.name = model_name(files);
         options.tokenizer_keys = std::move(tokenizer.keys);
-        options.progress = [&](std::int64_t done, std::int64_t total) { line.show(done, total); };
+        options.progress = [&](std::int64_t done, std::int64_t total) {
+            constexpr std::int64_t kMiB = 1 << 20;
+            line.show(std::to_string(done / kMiB) + " of " + std::to_string(total / kMiB) + " MiB");
+        };
         const GgufExportReport report = write_gguf_model(files, adapter, adapter_, out_, options);
         for (const std::string& note : tokenizer.notes)
             warn(note);
