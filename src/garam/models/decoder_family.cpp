@@ -1,7 +1,6 @@
 #include "garam/models/decoder_family.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "garam/models/config_reader.h"
 
