@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -26,6 +25,7 @@
 
 #include "fuzz/worker.h"
 #include "garam/core/parallel.h"
+#include "testing/temp_dir.h"
 
 namespace garam::fuzz {
 namespace {
@@ -84,7 +84,8 @@ Options parse(int count, char** arguments) {
 int run_one(const Target& target, const fs::path& file) {
     set_num_threads(1);
     const WorkFolder folder;
-    const Result result = execute(target, split(read_bytes(file), target.files), folder.path());
+    const Result result =
+        execute(target, split(testing::read_file(file), target.files), folder.path());
     std::cout << (result.outcome == Outcome::accepted ? "accepted" : "refused: " + result.message)
               << "\n"
               << "at most " << result.peak_bytes << " bytes allocated\n";
@@ -168,7 +169,7 @@ class Campaign {
 
   private:
     void note(int status) {
-        const std::string log = read_bytes(log_);
+        const std::string log = testing::read_file(log_);
         if (!findings_.insert(signature_of(log)).second) return;
         const std::string_view input(progress_->input, progress_->input_size);
         char name[32];

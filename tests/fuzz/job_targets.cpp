@@ -6,8 +6,6 @@
 
 #include "fuzz/seeds.h"
 #include "fuzz/target.h"
-#include "fuzz/worker.h"
-#include "garam/app/yaml_config.h"
 #include "garam/core/error.h"
 #include "garam/core/json.h"
 #include "garam/core/product_table.h"
@@ -16,6 +14,7 @@
 #include "garam/train/job_config.h"
 #include "garam/train/metrics_log.h"
 #include "garam/train/trainer_state.h"
+#include "testing/temp_dir.h"
 #include "train/run_state.h"
 
 namespace garam::fuzz {
@@ -101,7 +100,8 @@ Target yaml_target() {
         config.model = "m";
         config.data.train = "rows.jsonl";
         return std::vector<InputFiles>{
-            {{"config.yaml", read_bytes(source_folder() / "examples" / "spam" / "config.yaml")}},
+            {{"config.yaml",
+              testing::read_file(source_folder() / "examples" / "spam" / "config.yaml")}},
             {{"config.yaml", describe(config).to_yaml()}},
             {{"config.yaml",
               "a: &x {b: [1, 2, 'c'], d: ~}\ne: *x\n\"f\": |\n  text\n  more\ntrain.seed: 1\n"}}};
@@ -180,7 +180,7 @@ Target checkpoint_target() {
                     "trainer_state.json",
                     "optimizer.safetensors"};
     target.seeds = [] {
-        const WorkFolder folder;
+        const testing::TempDir folder;
         const testing::RunTensors run(0.1f);
         CheckpointContents contents;
         contents.state = testing::state_at(12);
@@ -191,11 +191,9 @@ Target checkpoint_target() {
             write_safetensors(path / "adapter_model.safetensors", run.masters);
         };
         const fs::path checkpoint = save_checkpoint(folder.path() / "out", contents);
-        std::vector<InputFiles> seeds = {
+        return std::vector<InputFiles>{
             files_of(checkpoint,
                      {"trainer_state.json", "adapter_model.safetensors", "optimizer.safetensors"})};
-        fs::remove_all(folder.path() / "out");
-        return seeds;
     };
     target.run = [](const Execution& execution) {
         const Checkpoint checkpoint = Checkpoint::open(execution.folder);
@@ -299,7 +297,7 @@ Target events_target() {
                 left.remove_prefix(std::min(tag.size() + 1, left.size()));
             }
         }
-        const std::string bytes = read_bytes(path);
+        const std::string bytes = testing::read_file(path);
         std::size_t records = 0;
         for (std::size_t at = 0; at < bytes.size(); ++records) {
             std::uint64_t length = 0;
