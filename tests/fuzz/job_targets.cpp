@@ -6,6 +6,7 @@
 
 #include "fuzz/seeds.h"
 #include "fuzz/target.h"
+#include "garam/app/config_import.h"
 #include "garam/core/error.h"
 #include "garam/core/json.h"
 #include "garam/core/product_table.h"
@@ -119,6 +120,83 @@ Target yaml_target() {
         for (const ConfigLine& line : parse_yaml_config(yaml, "written"))
             other.set(line.key, line.value, line.source);
         expect(other.to_yaml() == yaml, "a config differs after writing and reading");
+    };
+    return target;
+}
+
+// Configs of other trainers.
+Target import_target() {
+    Target target;
+    target.name = "import";
+    target.files = {"config.yaml"};
+    // As of YAML, and a line of reasons beside each of 10,000 values.
+    target.bytes = std::size_t{64} << 20;
+    target.bytes_per_byte = 400;
+    target.words = {"model_name_or_path: ",
+                    "base_model: ",
+                    "adapter: ",
+                    "finetuning_type: ",
+                    "stage: ",
+                    "datasets:\n  - path: ",
+                    "type: ",
+                    "chat_template",
+                    "lora_r: ",
+                    "lora_rank: ",
+                    "lora_alpha: ",
+                    "lora_target: ",
+                    "lora_target_linear: ",
+                    "lora_target_modules: ",
+                    "all-linear",
+                    "max_seq_length: ",
+                    "sequence_len: ",
+                    "cutoff_len: ",
+                    "micro_batch_size: ",
+                    "optimizer: ",
+                    "optim: ",
+                    "adamw_bnb_8bit",
+                    "lr_scheduler: ",
+                    "lr_scheduler_kwargs: {min_lr_rate: ",
+                    "cosine_min_lr_ratio: ",
+                    "warmup_steps: ",
+                    "warmup_ratio: ",
+                    "torch_dtype: ",
+                    "bf16: auto\n",
+                    "gradient_checkpointing: ",
+                    "eval_strategy: ",
+                    "save_strategy: ",
+                    "val_set_size: ",
+                    "report_to: ",
+                    "train_on_inputs: ",
+                    "load_in_4bit: ",
+                    "use_peft: ",
+                    "packing: ",
+                    "seed: ",
+                    "null",
+                    "yes",
+                    "off",
+                    "[]",
+                    "- ",
+                    ": ",
+                    "\"\\n\"",
+                    "\"\\u2028#\"",
+                    "*a",
+                    "&a "};
+    target.seeds = [] {
+        const fs::path folder = source_folder() / "tests" / "app" / "foreign_configs";
+        return reference_files(folder, ".yaml", "config.yaml");
+    };
+    target.run = [](const Execution& execution) {
+        const ImportedConfig imported = import_config(
+            read_yaml_config(execution / "config.yaml", YamlLists::of_maps), "config.yaml");
+        // What was left out stays within its comments, and the result is a config of ours.
+        const std::vector<ConfigLine> lines =
+            parse_yaml_config(imported.to_text("config.yaml"), "imported");
+        JobConfig config;
+        ConfigTable table = describe(config);
+        for (const ConfigLine& line : lines)
+            table.set(line.key, line.value, line.source);
+        expect(table.to_yaml(true) == imported.yaml, "an imported config reads back otherwise");
+        if (imported.missing.empty()) validate(config);
     };
     return target;
 }
@@ -314,7 +392,7 @@ Target events_target() {
 }  // namespace
 
 std::vector<Target> job_targets() {
-    return {json_target(),    yaml_target(),     checkpoint_target(),
+    return {json_target(),    yaml_target(),     import_target(), checkpoint_target(),
             metrics_target(), products_target(), events_target()};
 }
 
