@@ -1,7 +1,6 @@
 // Construction of a Decoder: which tensors it needs, where they lie, what is trained.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <numeric>
 #include <set>
@@ -138,9 +137,9 @@ class Decoder::Loader {
         need_norm(std::string(names.final_norm), c.hidden_size, model_.head_.norm);
         model_.head_.scale = c.logits;
         const std::string head = std::string(names.head) + ".weight";
-        tied_ = c.tie_word_embeddings.value_or(files_.find(head) == nullptr);
+        tied_ = c.ties_head(files_);
         if (tied_) {
-            refuse_another_head(head, std::string(names.embedding) + ".weight");
+            used_.insert(head);  // the files may hold the shared matrix twice
         } else {
             need(head, {c.vocab_size, c.hidden_size}, &model_.head_.weight,
                  &model_.head_.weight_gradient);
@@ -198,21 +197,6 @@ class Decoder::Loader {
         need_layer_norm(layer, names.mlp_end_norm, mlp.end.norm);
         mlp.end.factor = static_cast<float>(c.residual_factor);
         mlp.activation = c.activation;
-    }
-
-    // A tied model's files may hold the shared matrix twice; two different ones contradict the config.
-    void refuse_another_head(const std::string& head_name, const std::string& embedding_name) {
-        const StoredTensor* head = files_.find(head_name);
-        if (head == nullptr) return;
-        const StoredTensor& embedding = files_.at(embedding_name);
-        if (head->type != embedding.type || head->bytes != embedding.bytes ||
-            std::memcmp(head->data, embedding.data, head->bytes) != 0)
-            throw Error(files_.path().string() + ": the config ties " + head_name + " to " +
-                        embedding_name +
-                        ", but the file holds two different tensors: set tie_word_embeddings to "
-                        "false or remove " +
-                        head_name);
-        used_.insert(head_name);
     }
 
     void refuse_unknown_tensors() {

@@ -145,20 +145,22 @@ float rounded_to_odd(double value) {
     const bool above = std::abs(static_cast<double>(nearest)) > std::abs(value);
     return std::bit_cast<float>(above ? bits - 1 : bits + 1);
 }
-template <typename T>
-T rounded(double value);
+}  // namespace
+
 template <>
-float rounded<float>(double value) {
+float rounded(double value) {
     return static_cast<float>(value);
 }
 template <>
-bfloat16 rounded<bfloat16>(double value) {
+bfloat16 rounded(double value) {
     return bfloat16(rounded_to_odd(value));
 }
 template <>
-float16 rounded<float16>(double value) {
+float16 rounded(double value) {
     return float16(rounded_to_odd(value));
 }
+
+namespace {
 
 // One tensor as it is written.
 template <typename T>
@@ -311,13 +313,6 @@ void MergedWeights::for_each_row(const StoredTensor& tensor, std::int64_t first,
     });
 }
 
-bfloat16 rounded_to_bf16(double value) {
-    return rounded<bfloat16>(value);
-}
-float16 rounded_to_f16(double value) {
-    return rounded<float16>(value);
-}
-
 Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOptions& options) {
     Json config = base.config();
     const std::string source = base.path().string();
@@ -355,7 +350,7 @@ MergeReport write_merged_model(const ModelFiles& base, const std::vector<Weighte
                                const std::filesystem::path& folder, const MergeOptions& options) {
     const MergedWeights weights(base, adapters);
     const DecoderConfig config = DecoderConfig::from_json(base.config(), base.path().string());
-    const bool tied = config.tie_word_embeddings.value_or(base.find(kHead) == nullptr);
+    const bool tied = config.ties_head(base);
     if (tied && weights.changes(std::string(kHead)))
         throw Error(weights.source_of(std::string(kHead)) +
                     ": an adapter of lm_head, which this base ties to its "
