@@ -126,14 +126,22 @@ TEST(ExportCommand, AnAdapterAloneUnderTransformersNames) {
                 tensor.name.substr(end),
             Tensor(tensor.values.data(), DType::f32, tensor.shape, DeviceKind::cpu));
     }
+    std::vector<std::pair<std::string, Tensor>> own;
+    for (std::size_t t = 0; t < tensors.size(); ++t)
+        own.emplace_back(own_adapter_key(family, tensors[t].first), tensors[t].second);
+    adapter.settings.alpha_pattern = {{"c_fc_0", 4}};
+    fs::create_directory(dir / "own");
+    write_peft_adapter(dir / "own", adapter.settings, own);
+    adapter.settings.alpha_pattern = {{"gate_proj", 4}};
     adapter.settings.target_modules = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                        "gate_proj", "up_proj", "down_proj"};
     fs::create_directory(dir / "renamed");
     write_peft_adapter(dir / "renamed", adapter.settings, tensors);
     const std::string model = path_of(base.c_str());
     const std::string count = std::to_string(tensors.size()) + " tensors";
-    export_ok({model, (dir / "a.gguf").string(), "--adapter-only", "--adapter", model + "/adapter"},
-              count);
+    export_ok(
+        {model, (dir / "a.gguf").string(), "--adapter-only", "--adapter", (dir / "own").string()},
+        count);
     export_ok({model, (dir / "b.gguf").string(), "--adapter-only", "--adapter",
                (dir / "renamed").string()},
               count);

@@ -9,6 +9,7 @@
 #include "garam/io/atomic_write.h"
 #include "garam/io/gguf.h"
 #include "garam/io/gguf_adapter.h"
+#include "garam/models/adapter_targets.h"
 #include "garam/models/decoder_family.h"
 #include "garam/models/gguf_export.h"
 #include "garam/serve/session.h"
@@ -74,10 +75,7 @@ Examples:
             if (!warning.empty()) warn(warning);
         }
         if (adapter_only_) {
-            // GGUF's table has a family's own names.
-            const DecoderFamily& family = family_of(files.config(), files.path().string());
-            for (AdapterTensor& tensor : adapter->tensors)
-                tensor.name = own_adapter_key(family, tensor.name);
+            use_own_names(*adapter, family_of(files.config(), files.path().string()));
             write_gguf_adapter(out_, *adapter, adapter_, files,
                                type_from(type_).value_or(StoredType::f32));
             print(out_ + ": " + std::to_string(adapter->tensors.size()) + " tensors of rank " +
@@ -90,6 +88,20 @@ Examples:
     }
 
   private:
+    // GGUF's table has a family's own names, and so must what the settings say of single modules.
+    static void use_own_names(PeftAdapter& adapter, const DecoderFamily& family) {
+        std::vector<std::string> modules;
+        for (AdapterTensor& tensor : adapter.tensors) {
+            tensor.name = own_adapter_key(family, tensor.name);
+            const std::string_view key = tensor.name;
+            constexpr std::string_view kPrefix = "base_model.model.";
+            const std::size_t end = key.rfind(".lora_B.");
+            if (end != key.npos && key.starts_with(kPrefix))
+                modules.emplace_back(key.substr(kPrefix.size(), end - kPrefix.size()));
+        }
+        resolve_adapters(adapter.settings, family, modules);
+    }
+
     // "8", or "2 to 8" where modules differ.
     static std::string ranks_of(const PeftAdapter& adapter) {
         std::int64_t low = adapter.tensors.front().shape.back();
