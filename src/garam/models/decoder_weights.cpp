@@ -230,7 +230,7 @@ class Decoder::Loader {
 
     // A card computes with nothing but its own memory.
     bool in_place(const Slot& slot) const {
-        return !card_ && usable_in_place(*slot.stored, model_.compute_);
+        return !card_ && !options_.own_weights && usable_in_place(*slot.stored, model_.compute_);
     }
 
     // A card's layout of linears that read one input, and of the adapters around them: nn/projection.h.

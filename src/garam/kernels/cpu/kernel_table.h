@@ -99,6 +99,15 @@ struct MatmulBlock {
     float alpha;
 };
 
+// How large the blocks of a kernel may be and what they cost, which decides about speed only. More columns
+// are fewer readings of a, more rows fewer packings of b; packed b and a block's sums share a core's
+// second-level cache. Costs are for a step of k, in what the products of one row and one panel take:
+// packing a panel of b; reading a row of a from a cache, or from memory where it is larger than those.
+struct MatmulCut {
+    std::int64_t most_rows, most_columns, most_elements;
+    double panel_ticks, row_ticks, far_row_ticks;
+};
+
 // The order in which an element is summed depends on k only. Blocks whose columns begin at multiples
 // of kMatmulPanel waste no work.
 struct MatmulKernel {
@@ -107,6 +116,7 @@ struct MatmulKernel {
     // multiple of kMatmulPanel; grows with each.
     std::int64_t (*scratch_bytes)(std::int64_t m, std::int64_t n, std::int64_t elements,
                                   std::int64_t k);
+    MatmulCut cut;
 };
 constexpr std::int64_t kMatmulPanel = 32;
 
@@ -186,5 +196,7 @@ const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
 // For bf16 operands, on processors that multiply it faster than fp32 (DeviceProfile::fast_bf16).
 const MatmulKernel& fast_bf16_matmul();
+// … and in tiles (DeviceProfile::bf16_tiles).
+const MatmulKernel& tiled_bf16_matmul();
 
 }  // namespace garam::cpu

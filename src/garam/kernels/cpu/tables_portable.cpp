@@ -19,5 +19,8 @@ const KernelTable& avx512_kernels() {
 const MatmulKernel& fast_bf16_matmul() {
     return generic::table().bf16.matmul;
 }
+const MatmulKernel& tiled_bf16_matmul() {
+    return generic::table().bf16.matmul;
+}
 
 }  // namespace garam::cpu
