@@ -120,6 +120,14 @@ struct MatmulKernel {
 };
 constexpr std::int64_t kMatmulPanel = 32;
 
+// `scratch` holds so many floats as the sizes say, aligned to 64 bytes.
+struct AttentionKernels {
+    void (*forward)(const AttentionForward& block, float* scratch);
+    void (*backward)(const AttentionBackward& segment, float* scratch);
+    std::int64_t (*forward_scratch)(std::int64_t heads, std::int64_t head_dim);
+    std::int64_t (*backward_scratch)(std::int64_t head_dim);
+};
+
 // Functions for one element type; void* are elements of it, `n` counts elements of a contiguous
 // run.
 struct ElementKernels {
@@ -163,11 +171,9 @@ struct ElementKernels {
     float (*cross_entropy_to_bf16)(void* logits, LogitScale scale, float smoothing, void* gradient,
                                    std::int64_t vocab, std::int64_t target);  // f32 only
 
-    // `scratch` holds attention_*_scratch floats.
-    void (*attention_forward)(const AttentionForward& block, float* scratch);
     void (*attention_delta)(const void* dout, const void* out, std::int64_t heads,
                             std::int64_t head_dim, float* delta);
-    void (*attention_backward)(const AttentionBackward& segment, float* scratch);
+    AttentionKernels attention;
 
     MatmulKernel matmul;
 };
@@ -182,9 +188,6 @@ struct KernelTable {
                   std::int64_t n);
     void (*sgd)(const SgdStep& step, float* weight, const float* gradient, float* buffer,
                 std::int64_t n);
-
-    std::int64_t (*attention_forward_scratch)(std::int64_t heads, std::int64_t head_dim);
-    std::int64_t (*attention_backward_scratch)(std::int64_t head_dim);
 };
 
 // The vector width that attention pads its tiles to.
@@ -198,5 +201,6 @@ const KernelTable& avx512_kernels();
 const MatmulKernel& fast_bf16_matmul();
 // … and in tiles (DeviceProfile::bf16_tiles).
 const MatmulKernel& tiled_bf16_matmul();
+const AttentionKernels& tiled_bf16_attention();
 
 }  // namespace garam::cpu

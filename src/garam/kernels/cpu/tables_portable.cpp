@@ -22,5 +22,8 @@ const MatmulKernel& fast_bf16_matmul() {
 const MatmulKernel& tiled_bf16_matmul() {
     return generic::table().bf16.matmul;
 }
+const AttentionKernels& tiled_bf16_attention() {
+    return generic::table().bf16.attention;
+}
 
 }  // namespace garam::cpu

@@ -16,7 +16,8 @@ const MatmulKernel& matmul_in_pairs();
 }
 namespace avx512_amx {
 const MatmulKernel& matmul_in_tiles();
-}
+const AttentionKernels& attention_in_tiles();
+}  // namespace avx512_amx
 
 const KernelTable& generic_kernels() {
     return generic::table();
@@ -32,6 +33,9 @@ const MatmulKernel& fast_bf16_matmul() {
 }
 const MatmulKernel& tiled_bf16_matmul() {
     return avx512_amx::matmul_in_tiles();
+}
+const AttentionKernels& tiled_bf16_attention() {
+    return avx512_amx::attention_in_tiles();
 }
 
 }  // namespace garam::cpu
