@@ -1,13 +1,16 @@
 // Times training steps, their ops and decoding of a model of a named shape with random weights, beside
 // the roofs of the same device measured in the same process. `step_bench --help` lists the options.
+// --per_core: one thread of the processor, in its own time, which other work on the machine distorts less.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <map>
 #include <numeric>
 
 #include "garam/core/error.h"
+#include "garam/core/parallel.h"
 #include "garam/core/philox.h"
 #include "garam/io/atomic_write.h"
 #include "garam/ops/elementwise.h"
@@ -20,14 +23,26 @@
 namespace garam::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+// Wall time, or with --per_core the time that this process was computing.
+struct Clock {
+    using time_point = double;  // seconds
+    static inline bool per_core = false;
+    static double now() {
+        if (per_core) return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+        return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+            .count();
+    }
+};
+double seconds_since(Clock::time_point begin) {
+    return Clock::now() - begin;
+}
 
 struct Options {
     std::string shape = "tiny", device = "auto", recompute = "none", folder, tune, products;
     std::int64_t batch = 16, length = 512, accumulation = 1, merge = 1, rank = 16;
     std::int64_t steps = 8, warmup = 4, decode = 0;
     double dropout = 0.05;
-    bool ops = false, phases = false, no_roofs = false, f32 = false;
+    bool ops = false, phases = false, no_roofs = false, f32 = false, per_core = false;
 };
 
 struct Spread {
@@ -41,6 +56,7 @@ Spread spread_of(std::vector<double> values) {
 struct Roofs {
     double flops = 0;  // a second, bf16 product of 8192^3
     double bytes = 0;  // a second, device copy, read plus written
+    double read = 0;   // … reading alone, which decoding does; on a card as `bytes`
 };
 
 double seconds_of(Stream& stream, const std::function<void()>& work) {
@@ -53,7 +69,7 @@ double seconds_of(Stream& stream, const std::function<void()>& work) {
         end_event->record(stream.queue());
         return end_event->seconds_since(*begin_event);
     }
-    return std::chrono::duration<double>(Clock::now() - begin).count();
+    return seconds_since(begin);
 }
 
 void fill_random(Stream& stream, const Tensor& tensor) {
@@ -96,9 +112,17 @@ Roofs measure_roofs(Device& device) {
     const Tensor to = arena.scratch(DType::bf16, {copied / 1024, 1024});
     fill(stream, 1, from);
     const double seconds = best_of([&] { cast(stream, from, to); });
-    roofs.bytes = 4.0 * static_cast<double>(copied) / seconds;
-    std::printf("roofs (measured here): %.0f TFLOP/s bf16 product %ld^3, %.0f GB/s copy\n",
-                roofs.flops * 1e-12, static_cast<long>(n), roofs.bytes * 1e-9);
+    roofs.bytes = roofs.read = 4.0 * static_cast<double>(copied) / seconds;
+    if (!card) {
+        const Tensor floats(from.raw(), DType::f32, {copied / 2048, 1024}, device.kind());
+        const Tensor sum = arena.scratch(DType::f32, {1});
+        clear(stream, floats);
+        const double reading = best_of([&] { add_sum_of_squares(stream, floats, sum); });
+        roofs.read = 2.0 * static_cast<double>(copied) / reading;
+    }
+    std::printf(
+        "roofs (measured here): %.3g TFLOP/s bf16 product %ld^3, %.1f GB/s copy, %.1f GB/s read\n",
+        roofs.flops * 1e-12, static_cast<long>(n), roofs.bytes * 1e-9, roofs.read * 1e-9);
     return roofs;
 }
 
@@ -220,8 +244,7 @@ void tune(const Options& o, const DeviceProfile& profile, const ModelFiles& file
         best += tuned.calls * tuned.tuned_us;
     }
     std::printf("products of a step: %.3f ms by the heuristic, %.3f ms tuned; found in %.1f s\n",
-                heuristic * 1e-3, best * 1e-3,
-                std::chrono::duration<double>(Clock::now() - begin).count());
+                heuristic * 1e-3, best * 1e-3, seconds_since(begin));
 }
 
 void bench_steps(const Options& o, Device& device, const ModelFiles& files, const Roofs& roofs) {
@@ -239,8 +262,7 @@ void bench_steps(const Options& o, Device& device, const ModelFiles& files, cons
         o.shape.c_str(), static_cast<long>(o.batch), static_cast<long>(o.accumulation),
         static_cast<long>(o.length), o.merge > 1 ? " merged" : "", o.recompute.c_str(),
         static_cast<long>(o.rank), o.dropout, static_cast<double>(plan.total_bytes) / (1 << 30),
-        static_cast<double>(plan.pinned_bytes) / (1 << 30),
-        std::chrono::duration<double>(Clock::now() - loading).count());
+        static_cast<double>(plan.pinned_bytes) / (1 << 30), seconds_since(loading));
 
     std::vector<double> host, card;
     double loss = 0;
@@ -252,7 +274,7 @@ void bench_steps(const Options& o, Device& device, const ModelFiles& files, cons
         TrainingEngine::StepResult result;
         device_seconds = seconds_of(engine.stream(), [&] { result = engine.step(step, i, 1e-4); });
         engine.stream().synchronize();
-        const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+        const double seconds = seconds_since(begin);
         loss = result.loss();
         if (i < o.warmup) continue;
         host.push_back(seconds);
@@ -263,7 +285,7 @@ void bench_steps(const Options& o, Device& device, const ModelFiles& files, cons
     const auto tokens = static_cast<double>(o.batch * o.length * o.accumulation);
     const double flops = useful_flops(shape, o, plan.trainable_elements);
     std::printf(
-        "step %.4f s (%.4f-%.4f of %zu), device %.4f, wall/device %.3f, %.0f tok/s, %.0f "
+        "step %.4f s (%.4f-%.4f of %zu), device %.4f, wall/device %.3f, %.0f tok/s, %.3g "
         "useful TFLOP/s = %.1f %% of the roof, loss %.3f, garam peak %.2f GiB\n",
         s.median, s.least, s.most, host.size(), d.median, s.median / d.median, tokens / s.median,
         flops / s.median * 1e-12, 100 * flops / s.median / roofs.flops, loss,
@@ -273,10 +295,9 @@ void bench_steps(const Options& o, Device& device, const ModelFiles& files, cons
     for (std::int64_t i = 0; i < o.steps; ++i)
         engine.enqueue_step(step, o.warmup + o.steps + i, 1e-4);
     engine.results(true);
-    std::printf(
-        "back to back: %.4f s a step; %d shapes recorded\n",
-        std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(o.steps),
-        engine.micro_steps().recorded_shapes());
+    std::printf("back to back: %.4f s a step; %d shapes recorded\n",
+                seconds_since(begin) / static_cast<double>(o.steps),
+                engine.micro_steps().recorded_shapes());
     std::fflush(stdout);
     if (device.profile().is_cuda() &&
         std::system("nvidia-smi --query-gpu=name,driver_version,memory.used,clocks.sm,"
@@ -291,6 +312,7 @@ void bench_decode(const Options& o, Device& device, const ModelFiles& files, con
     Decoder::Options options;
     options.compute = device.profile().fast_bf16 ? DType::bf16 : DType::f32;
     options.max_positions = 4096;
+    options.own_weights = true;
     if (adapter) {
         options.lora.emplace();
         options.lora->r = o.rank;
@@ -311,11 +333,11 @@ void bench_decode(const Options& o, Device& device, const ModelFiles& files, con
                                                     logits.begin());
         const Clock::time_point begin = Clock::now();
         logits = model.decode(stream, cache, std::span(&next, 1));
-        if (i >= 8) times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+        if (i >= 8) times.push_back(seconds_since(begin));
     }
     const double bytes = 2.0 * static_cast<double>(shape.linear_weights() + shape.head_weights());
     const Spread s = spread_of(times);
-    const double floor = bytes / roofs.bytes;
+    const double floor = bytes / roofs.read;
     std::printf("decode %s, %s: %.3f ms a token (%.3f-%.3f), weights at %.3f ms: %.1f %%\n",
                 o.shape.c_str(), adapter ? "unmerged adapter" : "no adapter", s.median * 1e3,
                 s.least * 1e3, s.most * 1e3, floor * 1e3, 100 * floor / s.median);
@@ -352,7 +374,10 @@ int run(int argc, char** argv) {
     app.add_flag("--f32", o.f32, "compute in fp32 (default: bf16 where the device is fast at it)");
     app.add_flag("--ops", o.ops, "also the step op by op");
     app.add_flag("--phases", o.phases, "with --ops: by phase too");
+    app.add_flag("--per_core", o.per_core, "one thread, in processor time");
     CLI11_PARSE(app, argc, argv);
+    if (o.per_core) set_num_threads(1);
+    Clock::per_core = o.per_core;
     const ModelShape& shape = model_shape(o.shape);
     const std::filesystem::path folder =
         o.folder.empty() ? std::filesystem::temp_directory_path() / ("garam-bench-" + shape.name)
@@ -366,7 +391,7 @@ int run(int argc, char** argv) {
     if (!o.tune.empty()) tune(o, profile, files);
     if (!o.products.empty()) profile.products = load_products(o.products, profile);
     const auto roof_device = make_device(profile);
-    const Roofs roofs = o.no_roofs ? Roofs{1e12, 1e12} : measure_roofs(*roof_device);
+    const Roofs roofs = o.no_roofs ? Roofs{1e12, 1e12, 1e12} : measure_roofs(*roof_device);
     const auto device = make_device(profile);  // whose ledger begins at nothing
     if (o.decode > 0) {
         for (const bool adapter : {false, true})

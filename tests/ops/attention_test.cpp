@@ -42,9 +42,11 @@ struct DeviceSegments {
     }
 };
 
-// What rounding probabilities and score gradients may add on a card: a unit of each sum's size.
+// What rounding probabilities and score gradients may add on a card, and where the processor multiplies
+// tiles of bf16: a unit of each sum's size.
 double rounding_between(const DeviceProfile& profile, DType dtype) {
-    return profile.is_cuda() && dtype == DType::bf16 ? 1.01 * unit_of(dtype) : 0.0;
+    return (profile.is_cuda() || profile.bf16_tiles) && dtype == DType::bf16 ? 1.01 * unit_of(dtype)
+                                                                             : 0.0;
 }
 // A soft cap's tanh by way of a power of two: some units of the cap.
 double cap_error(const AttentionShape& shape) {

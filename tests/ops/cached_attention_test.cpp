@@ -115,7 +115,9 @@ TEST_P(CachedAttention, Forward) {
                                    (c.dtype == DType::bf16 ? 8 * 0x1p-8 * shape.scale : 1e-6);
         const AttentionSizes sizes = attention_sizes(x, q, shape, segments);
         const double between =
-            GetParam().is_cuda() && c.dtype == DType::bf16 ? 1.01 * unit_of(c.dtype) : 0.0;
+            (GetParam().is_cuda() || GetParam().bf16_tiles) && c.dtype == DType::bf16
+                ? 1.01 * unit_of(c.dtype)
+                : 0.0;
         std::vector<double> bound;
         for (std::size_t i = 0; i < want.size(); ++i)
             bound.push_back(1.01 * unit_of(c.dtype) * std::abs(want[i]) + between * sizes.out[i] +

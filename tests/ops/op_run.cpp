@@ -64,7 +64,13 @@ std::vector<DeviceProfile> cpu_profiles() {
         DeviceProfile lesser = host;
         lesser.isa = isa;
         lesser.fast_bf16 = false;
+        lesser.bf16_tiles = false;
         profiles.push_back(lesser);
+    }
+    if (host.bf16_tiles) {
+        DeviceProfile without_tiles = host;
+        without_tiles.bf16_tiles = false;
+        profiles.push_back(without_tiles);
     }
     if (host.fast_bf16) profiles.push_back(host);
     return profiles;
@@ -72,7 +78,8 @@ std::vector<DeviceProfile> cpu_profiles() {
 
 std::string profile_name(const DeviceProfile& profile) {
     if (profile.is_cuda()) return card_name(profile);
-    return std::string(name_of(profile.isa)) + (profile.fast_bf16 ? "_bf16" : "");
+    return std::string(name_of(profile.isa)) + (profile.fast_bf16 ? "_bf16" : "") +
+           (profile.bf16_tiles ? "_tiles" : "");
 }
 
 OpRun::OpRun(const DeviceProfile& profile, std::uint64_t seed)

@@ -29,7 +29,7 @@ namespace garam::testing {
 enum class Role : std::uint8_t { input, output, in_place };
 
 // The profiles that this machine can run: each instruction set up to its own, and its own without
-// native bf16; then its cards (testing/cards.h).
+// native bf16 or tiles of it; then its cards (testing/cards.h).
 std::vector<DeviceProfile> test_profiles();
 std::vector<DeviceProfile> cpu_profiles();
 std::string profile_name(const DeviceProfile& profile);

@@ -70,6 +70,9 @@ class Decoder {
         std::uint64_t seed = 0;             // of a new adapter's A
         double label_smoothing = 0;         // of the loss, in training and evaluation
         std::int64_t max_positions = 0;     // rows of the RoPE tables; 0: the config's
+        // Frozen weights in the device's memory though a mapped file could serve: its large pages are read
+        // half again as fast, which decides about decoding.
+        bool own_weights = false;
     };
 
     // Throws Error naming file, tensor and both shapes when weights and config disagree, when a tensor is

@@ -214,7 +214,7 @@ class Decoder::Loader {
 
     // A card computes with nothing but its own memory.
     bool in_place(const Slot& slot) const {
-        return !card_ && usable_in_place(*slot.stored, model_.compute_);
+        return !card_ && !options_.own_weights && usable_in_place(*slot.stored, model_.compute_);
     }
 
     bool is_trained_bias(const Slot& slot) const {

@@ -11,7 +11,9 @@ namespace garam {
 std::int64_t logits_chunk_rows(const DeviceProfile& profile, std::int64_t vocab,
                                std::int64_t rows) {
     constexpr std::int64_t kCardRows = 1024;
-    const std::int64_t bytes = profile.is_cuda() ? 512 << 20 : 16 << 20;
+    const std::int64_t bytes = profile.is_cuda()    ? 512 << 20
+                               : profile.bf16_tiles ? 64 << 20
+                                                    : 16 << 20;
     const std::int64_t fitting = std::max<std::int64_t>(bytes / (vocab * 4) / 16 * 16, 64);
     const std::int64_t most = profile.is_cuda() ? std::min(fitting, kCardRows) : fitting;
     if (!profile.is_cuda() || rows <= most) return std::min(rows, most);

@@ -15,7 +15,8 @@ struct LmHead {
 };
 
 // Rows of logits that are in memory at a time: a chunk of about 16 MiB keeps to a processor's cache and is
-// large enough for its matrix product; a card needs more rows to be filled, up to 1024 within 512 MiB.
+// large enough for its matrix product (four times that where products are by tiles, so fast that packing
+// the weights would take as long); a card needs more rows to be filled, up to 1024 within 512 MiB.
 std::int64_t logits_chunk_rows(const DeviceProfile& profile, std::int64_t vocab, std::int64_t rows);
 
 // x [tokens, hidden]; target_rows i32 [rows] ascending, targets i32 [rows]. Adds the sum of the rows'

@@ -130,6 +130,12 @@ std::optional<cuda::AttentionSplits> splits_of(const AttentionSegments& segments
 
 // --- on the CPU ---------------------------------------------------------------------------------
 
+const cpu::AttentionKernels& kernels_for(const Stream& stream, DType dtype) {
+    return dtype == DType::bf16 && stream.device().profile().bf16_tiles
+               ? cpu::tiled_bf16_attention()
+               : element_kernels(stream, dtype).attention;
+}
+
 // Beyond every length where there is none.
 std::int64_t cpu_window(const AttentionShape& shape) {
     return shape.window > 0 ? shape.window : std::int64_t{1} << 40;
@@ -197,16 +203,15 @@ void attention_forward(Stream& stream, const AttentionShape& shape,
         return;
     }
 
-    const cpu::KernelTable& table = kernel_table(stream);
+    const cpu::AttentionKernels& kernels = kernels_for(stream, q.dtype());
     const std::vector<ForwardItem> items = forward_items(shape, segments);
     const std::int64_t count = static_cast<std::int64_t>(items.size());
     const std::int64_t workers = workers_for(stream, count);
     const std::int64_t group = heads / shape.num_kv_heads;
     const Tensor scratch = stream.arena().scratch(
-        DType::f32, {workers, table.attention_forward_scratch(std::min(kMostHeads, group), d)});
+        DType::f32, {workers, kernels.forward_scratch(std::min(kMostHeads, group), d)});
     if (op.dry()) return;
 
-    const auto kernel = element_kernels(stream, q.dtype()).attention_forward;
     for_items(workers, count, [&](std::int64_t worker, std::int64_t index) {
         // The blocks with the most keys first, so that no worker ends on a long one.
         const ForwardItem& item = items[static_cast<std::size_t>(count - 1 - index)];
@@ -229,7 +234,7 @@ void attention_forward(Stream& stream, const AttentionShape& shape,
         block.window = cpu_window(shape);
         block.scale = shape.scale;
         block.softcap = shape.softcap;
-        kernel(block, element_at<float>(scratch, worker, 0));
+        kernels.forward(block, element_at<float>(scratch, worker, 0));
     });
 }
 
@@ -279,12 +284,12 @@ void attention_backward(Stream& stream, const AttentionShape& shape,
         return;
     }
 
-    const cpu::KernelTable& table = kernel_table(stream);
+    const cpu::AttentionKernels& attention = kernels_for(stream, q.dtype());
     const std::int64_t num_segments = static_cast<std::int64_t>(segments.cu_q.size()) - 1;
     const std::int64_t count = num_segments * kv_heads;
     const std::int64_t workers = workers_for(stream, count);
     const Tensor scratch =
-        stream.arena().scratch(DType::f32, {workers, table.attention_backward_scratch(d)});
+        stream.arena().scratch(DType::f32, {workers, attention.backward_scratch(d)});
     const Tensor delta = stream.arena().scratch(DType::f32, {tokens, heads});
     // dq is summed over blocks of keys in fp32: in place, or beside when its dtype is narrower.
     const bool in_place = dq.dtype() == DType::f32;
@@ -322,7 +327,7 @@ void attention_backward(Stream& stream, const AttentionShape& shape,
         work.window = cpu_window(shape);
         work.scale = shape.scale;
         work.softcap = shape.softcap;
-        kernels.attention_backward(work, element_at<float>(scratch, worker, 0));
+        attention.backward(work, element_at<float>(scratch, worker, 0));
     });
     if (in_place) return;
     for_runs(dq.is_dense(), tokens, heads * d,

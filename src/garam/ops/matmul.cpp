@@ -11,12 +11,6 @@
 namespace garam {
 namespace {
 
-// The largest block of c that one call of the kernel makes. More columns are fewer readings of a,
-// more rows fewer packings of b; packed b and the block's sums share a core's second-level cache.
-constexpr std::int64_t kMostRows = 512;
-constexpr std::int64_t kMostColumns = 288;
-constexpr std::int64_t kMostElements = 512 * 144;
-
 struct Product {
     Tensor a, b, c;
     std::int64_t m, n, k;
@@ -42,14 +36,11 @@ struct Cut {
     std::int64_t rows, columns;  // of a block; the last ones are smaller
 };
 
-Cut cut_of(const Product& p, std::int64_t threads) {
+Cut cut_of(const cpu::MatmulCut& bounds, const Product& p, std::int64_t threads) {
     // Multiply-adds below which waking another thread does not pay.
     constexpr double kSmall = 1 << 18;
-    // Clock ticks of a step of k: packing a panel of b, and reading a row of a from a cache or, where
-    // it is larger than those, from memory. (The products of a row and a panel take one.)
-    constexpr double kPanelTicks = 10;
     constexpr std::int64_t kCache = 8 << 20;
-    const double row_ticks = p.a.bytes() > kCache ? 0.5 : 0.1;
+    const double row_ticks = p.a.bytes() > kCache ? bounds.far_row_ticks : bounds.row_ticks;
 
     const auto work =
         static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
@@ -58,16 +49,16 @@ Cut cut_of(const Product& p, std::int64_t threads) {
     const std::int64_t enough = 8 * threads;  // blocks to share out evenly
     Cut best{};
     double least = 0;
-    for (std::int64_t row_blocks = pieces(p.m, kMostRows);; row_blocks *= 2) {
+    for (std::int64_t row_blocks = pieces(p.m, bounds.most_rows);; row_blocks *= 2) {
         const std::int64_t rows = pieces(p.m, row_blocks);
-        const std::int64_t widest = std::min(kMostColumns, kMostElements / rows);
+        const std::int64_t widest = std::min(bounds.most_columns, bounds.most_elements / rows);
         for (std::int64_t column_blocks = pieces(p.n, widest);; ++column_blocks) {
             const std::int64_t block_panels = pieces(panels, column_blocks);
             if (block_panels * cpu::kMatmulPanel > widest) continue;
             const std::int64_t blocks = pieces(p.m, rows) * pieces(panels, block_panels);
             const auto height = static_cast<double>(rows);
             const auto width = static_cast<double>(block_panels);
-            const double ticks = height * width + kPanelTicks * width + row_ticks * height;
+            const double ticks = height * width + bounds.panel_ticks * width + row_ticks * height;
             const double total = ticks * static_cast<double>(pieces(blocks, threads));
             if (best.rows == 0 || total < least) {
                 least = total;
@@ -81,18 +72,20 @@ Cut cut_of(const Product& p, std::int64_t threads) {
 }
 
 const cpu::MatmulKernel& matmul_kernel(const Stream& stream, DType dtype) {
-    return dtype == DType::bf16 && stream.device().profile().fast_bf16
-               ? cpu::fast_bf16_matmul()
-               : element_kernels(stream, dtype).matmul;
+    const DeviceProfile& profile = stream.device().profile();
+    if (dtype != DType::bf16 || !profile.fast_bf16) return element_kernels(stream, dtype).matmul;
+    return profile.bf16_tiles ? cpu::tiled_bf16_matmul() : cpu::fast_bf16_matmul();
 }
 
 // Of one worker, for any cut.
 std::int64_t worker_scratch(const cpu::MatmulKernel& kernel, const Product& p) {
     const auto of_block = [&](std::int64_t m, std::int64_t n) {
-        const std::int64_t rows = std::min(m, kMostRows);
+        const cpu::MatmulCut& most = kernel.cut;
+        const std::int64_t rows = std::min(m, most.most_rows);
         const std::int64_t columns =
-            pieces(std::min(n, kMostColumns), cpu::kMatmulPanel) * cpu::kMatmulPanel;
-        return kernel.scratch_bytes(rows, columns, std::min(rows * columns, kMostElements), p.k);
+            pieces(std::min(n, most.most_columns), cpu::kMatmulPanel) * cpu::kMatmulPanel;
+        return kernel.scratch_bytes(rows, columns, std::min(rows * columns, most.most_elements),
+                                    p.k);
     };
     return align_up(p.transpose_a ? std::max(of_block(p.m, p.n), of_block(p.n, p.m))
                                   : of_block(p.m, p.n));
@@ -107,7 +100,7 @@ void multiply(Stream& stream, const Product& given, bool accumulate, float alpha
     if (stream.is_dry()) return;
 
     const Product p = better_transposed(given) ? transposed(given) : given;
-    const Cut cut = cut_of(p, workers);
+    const Cut cut = cut_of(kernel.cut, p, workers);
     const std::int64_t strips = pieces(p.m, cut.rows);
     const std::int64_t blocks = strips * pieces(p.n, cut.columns);
     for_items(std::min(workers, blocks), blocks, [&](std::int64_t worker, std::int64_t item) {

@@ -9,7 +9,7 @@
 // order in which an element is summed depends on k only: its bits are the same however rows or columns
 // are cut into calls, whatever else is in the call (one row is decoded as it was in the prompt), and for
 // any number of threads. They do depend on the instruction set of the device's profile. Where that
-// multiplies bf16 itself, subnormals count as zero. On a card the same call gives the same bits again;
+// multiplies bf16 itself, in pairs or in tiles, subnormals count as zero. On a card the same call gives the same bits again;
 // another number of rows may be summed in another order, and a bf16 product may be rounded before c or the
 // addend is added.
 //

@@ -47,6 +47,7 @@ struct DeviceProfile {
     DeviceKind kind = DeviceKind::cpu;
     CpuIsa isa = CpuIsa::generic;   // cpu only
     bool fast_bf16 = false;         // bf16 matrix products are faster than fp32 ones
+    bool bf16_tiles = false;        // cpu only: … and are multiplied in tiles (AMX)
     int threads = 1;                // cpu only
     std::int64_t memory_bytes = 0;  // installed
 

@@ -92,6 +92,9 @@ Session::Session(const SessionOptions& options)
     if (adapter) decoder_options.lora = adapter->settings;
     dry_decoder_ = std::make_unique<Decoder>(*dry_device_, files_, decoder_options);
     check_vocabulary();
+    // Where there is room enough beside them; else the system reads them again from the file when it must.
+    decoder_options.own_weights =
+        dry_decoder_->mapped_bytes() <= device_->profile().memory_bytes / 2;
     decoder_ = std::make_unique<Decoder>(*device_, files_, decoder_options);
     if (adapter) {
         decoder_->load_adapter(*adapter, options_.adapter.string());

@@ -1,19 +1,10 @@
 // Attention in tiles of kAttentionBlock queries by kAttentionBlock keys (Dao, 2023:
 // FlashAttention-2). Bound by arithmetic: the products run through gemm.h on fp32 copies of the
 // tiles that stay in L2.
+#include "garam/kernels/cpu/attention_rows.h"
 #include "garam/kernels/cpu/gemm.h"
 
 GARAM_KERNELS_BEGIN
-
-constexpr int64_t kBlock = kAttentionBlock;
-
-// Columns of packed tiles are padded with zeros to whole vectors of every instruction set.
-int64_t padded(int64_t n) {
-    return (n + kGemmColumns - 1) / kGemmColumns * kGemmColumns;
-}
-int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 // out [rows, padded(columns)] = x * factor
 template <class T>
@@ -110,21 +101,7 @@ void mask_scores(float* scores, const Strip& strip, int64_t visible, int64_t win
     }
 }
 
-// The first key of a tile of keys in which a query that sees the first `visible` finds its oldest.
-int64_t first_tile(int64_t visible, int64_t window) {
-    return visible > window ? (visible - window) / kBlock * kBlock : 0;
-}
-
-inline Vec tanh_of(Vec x) {
-    return 1.0f - 2.0f / (1.0f + exp_of(x + x));
-}
-
-// scores = softcap * tanh(scores / softcap)
-inline void cap_row(float* scores, int64_t columns, float softcap) {
-    for (int64_t i = 0; i < columns; i += kLanes)
-        store(scores + i, tanh_of(load(scores + i, Full{}) / softcap) * softcap, Full{});
-}
-// The same of scores / scale; gradients - delta are multiplied by the derivative.
+// As cap_row of scores / scale; gradients - delta are multiplied by the derivative.
 inline void cap_row(float* scores, float* gradients, int64_t columns, float scale, float softcap,
                     float delta) {
     for (int64_t i = 0; i < columns; i += kLanes) {
@@ -133,32 +110,6 @@ inline void cap_row(float* scores, float* gradients, int64_t columns, float scal
         const Vec slope = 1.0f - t * t;
         store(gradients + i, (load(gradients + i, Full{}) - delta) * slope + delta, Full{});
     }
-}
-
-// Scores of one row become exp(score - maximum); the row's maximum and total so far, and its sums of
-// values (null before the first keys), move to the new maximum.
-inline void soften_row(float* scores, int64_t keys, float& maximum, float& total, float* sums,
-                       int64_t width) {
-    Vec maxima = splat(maximum);
-    for (int64_t i = 0; i < padded(keys); i += kLanes)
-        maxima = max_of(load(scores + i, Full{}), maxima);
-    const float before = maximum;
-    maximum = max_of(maxima);
-    // A row that has seen no key yet (a window's edge) stays at zero.
-    const float offset = maximum == -__builtin_inff() ? 0.0f : maximum;
-    Vec sum{};
-    for (int64_t i = 0; i < padded(keys); i += kLanes) {
-        const Vec p = exp_of(load(scores + i, Full{}) - offset);
-        store(scores + i, p, Full{});
-        sum += p;
-    }
-    if (sums != nullptr && maximum != before) {
-        const float shrink = exp_of(splat(before - maximum))[0];
-        total *= shrink;
-        for (int64_t i = 0; i < width; i += kLanes)
-            store(sums + i, load(sums + i, Full{}) * shrink, Full{});
-    }
-    total += sum_of(sum);
 }
 
 template <class T>
@@ -337,9 +288,9 @@ void attention_backward(const AttentionBackward& s, float* scratch) {
 
 template <class T>
 void add_element_kernels(ElementKernels& kernels) {
-    kernels.attention_forward = attention_forward<T>;
     kernels.attention_delta = attention_delta<T>;
-    kernels.attention_backward = attention_backward<T>;
+    kernels.attention = {attention_forward<T>, attention_backward<T>, forward_scratch,
+                         backward_scratch};
 }
 
 GARAM_KERNELS_END
@@ -350,8 +301,6 @@ void add_attention(KernelTable& table);
 void add_attention(KernelTable& table) {
     add_element_kernels<float>(table.f32);
     add_element_kernels<Bf16>(table.bf16);
-    table.attention_forward_scratch = forward_scratch;
-    table.attention_backward_scratch = backward_scratch;
 }
 
 }  // namespace garam::cpu::GARAM_ISA

@@ -197,6 +197,7 @@ void matmul_block(const MatmulBlock& block, void* scratch) {
 }
 
 template <class Steps>
-constexpr MatmulKernel kMatmulKernel{matmul_block<Steps>, matmul_scratch<Steps>};
+constexpr MatmulKernel kMatmulKernel{
+    matmul_block<Steps>, matmul_scratch<Steps>, {512, 288, 512 * 144, 10, 0.1, 0.5}};
 
 GARAM_KERNELS_END

@@ -44,8 +44,8 @@ inline Vec held(const TileOutput& o, const T* c, Lanes lanes) {
 }
 
 // A tile at the last columns of c, or of a c that lies transposed: sums row after row, at `width`.
-[[gnu::noinline]] void store_edge(const TileOutput& o, const float* sums, int64_t rows,
-                                  int64_t width) {
+[[gnu::noinline, maybe_unused]] void store_edge(const TileOutput& o, const float* sums,
+                                                int64_t rows, int64_t width) {
     const int64_t columns = o.columns < width ? o.columns : width;
     if (o.transpose_c) {
         for (int64_t column = 0; column < columns; ++column) {

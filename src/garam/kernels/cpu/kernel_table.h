@@ -99,6 +99,15 @@ struct MatmulBlock {
     float alpha;
 };
 
+// How large the blocks of a kernel may be and what they cost, which decides about speed only. More columns
+// are fewer readings of a, more rows fewer packings of b; packed b and a block's sums share a core's
+// second-level cache. Costs are for a step of k, in what the products of one row and one panel take:
+// packing a panel of b; reading a row of a from a cache, or from memory where it is larger than those.
+struct MatmulCut {
+    std::int64_t most_rows, most_columns, most_elements;
+    double panel_ticks, row_ticks, far_row_ticks;
+};
+
 // The order in which an element is summed depends on k only. Blocks whose columns begin at multiples
 // of kMatmulPanel waste no work.
 struct MatmulKernel {
@@ -107,8 +116,17 @@ struct MatmulKernel {
     // multiple of kMatmulPanel; grows with each.
     std::int64_t (*scratch_bytes)(std::int64_t m, std::int64_t n, std::int64_t elements,
                                   std::int64_t k);
+    MatmulCut cut;
 };
 constexpr std::int64_t kMatmulPanel = 32;
+
+// `scratch` holds so many floats as the sizes say, aligned to 64 bytes.
+struct AttentionKernels {
+    void (*forward)(const AttentionForward& block, float* scratch);
+    void (*backward)(const AttentionBackward& segment, float* scratch);
+    std::int64_t (*forward_scratch)(std::int64_t heads, std::int64_t head_dim);
+    std::int64_t (*backward_scratch)(std::int64_t head_dim);
+};
 
 // Functions for one element type; void* are elements of it, `n` counts elements of a contiguous
 // run.
@@ -153,11 +171,9 @@ struct ElementKernels {
     float (*cross_entropy_to_bf16)(void* logits, LogitScale scale, float smoothing, void* gradient,
                                    std::int64_t vocab, std::int64_t target);  // f32 only
 
-    // `scratch` holds attention_*_scratch floats.
-    void (*attention_forward)(const AttentionForward& block, float* scratch);
     void (*attention_delta)(const void* dout, const void* out, std::int64_t heads,
                             std::int64_t head_dim, float* delta);
-    void (*attention_backward)(const AttentionBackward& segment, float* scratch);
+    AttentionKernels attention;
 
     MatmulKernel matmul;
 };
@@ -172,9 +188,6 @@ struct KernelTable {
                   std::int64_t n);
     void (*sgd)(const SgdStep& step, float* weight, const float* gradient, float* buffer,
                 std::int64_t n);
-
-    std::int64_t (*attention_forward_scratch)(std::int64_t heads, std::int64_t head_dim);
-    std::int64_t (*attention_backward_scratch)(std::int64_t head_dim);
 };
 
 // The vector width that attention pads its tiles to.
@@ -186,5 +199,8 @@ const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
 // For bf16 operands, on processors that multiply it faster than fp32 (DeviceProfile::fast_bf16).
 const MatmulKernel& fast_bf16_matmul();
+// … and in tiles (DeviceProfile::bf16_tiles).
+const MatmulKernel& tiled_bf16_matmul();
+const AttentionKernels& tiled_bf16_attention();
 
 }  // namespace garam::cpu

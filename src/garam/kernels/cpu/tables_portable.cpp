@@ -19,5 +19,11 @@ const KernelTable& avx512_kernels() {
 const MatmulKernel& fast_bf16_matmul() {
     return generic::table().bf16.matmul;
 }
+const MatmulKernel& tiled_bf16_matmul() {
+    return generic::table().bf16.matmul;
+}
+const AttentionKernels& tiled_bf16_attention() {
+    return generic::table().bf16.attention;
+}
 
 }  // namespace garam::cpu
