@@ -38,7 +38,7 @@ double seconds_since(Clock::time_point begin) {
 }
 
 struct Options {
-    std::string shape = "tiny", device = "auto", recompute = "none", folder, tune, products;
+    std::string shape = "tiny", device = "auto", recompute = "none", folder, tune, products, isa;
     std::int64_t batch = 16, length = 512, accumulation = 1, merge = 1, rank = 16;
     std::int64_t steps = 8, warmup = 4, decode = 0;
     double dropout = 0.05;
@@ -352,6 +352,21 @@ void bench_decode(const Options& o, Device& device, const ModelFiles& files, con
     print_table(meter, roofs, 1, false, "op (one token, not recorded)", s.median);
 }
 
+// The processor as if it had no more than the instructions named.
+void limit(DeviceProfile& profile, const std::string& isa) {
+    if (isa.empty()) return;
+    if (profile.is_cuda()) throw Error("--isa is for the processor");
+    profile.bf16_tiles = false;
+    if (isa == "avx512_bf16" && profile.fast_bf16) return;
+    profile.fast_bf16 = false;
+    for (const CpuIsa known : {CpuIsa::generic, CpuIsa::avx2, CpuIsa::avx512}) {
+        if (isa != name_of(known) || known > profile.isa) continue;
+        profile.isa = known;
+        return;
+    }
+    throw Error("--isa " + isa + ": not of this processor");
+}
+
 int run(int argc, char** argv) {
     Options o;
     CLI::App app{"Times training steps and decoding of a model with random weights"};
@@ -374,6 +389,8 @@ int run(int argc, char** argv) {
     app.add_flag("--f32", o.f32, "compute in fp32 (default: bf16 where the device is fast at it)");
     app.add_flag("--ops", o.ops, "also the step op by op");
     app.add_flag("--phases", o.phases, "with --ops: by phase too");
+    app.add_option("--isa", o.isa,
+                   "no more of the processor than generic, avx2, avx512 or avx512_bf16");
     app.add_flag("--per_core", o.per_core, "one thread, in processor time");
     CLI11_PARSE(app, argc, argv);
     if (o.per_core) set_num_threads(1);
@@ -385,7 +402,8 @@ int run(int argc, char** argv) {
     make_random_model(shape, folder);
     const ModelFiles files = ModelFiles::open(folder);
     DeviceProfile profile = profile_of_device(o.device);
-    std::printf("%s\n", profile.name.c_str());
+    limit(profile, o.isa);
+    std::printf("%s%s\n", profile.name.c_str(), o.isa.empty() ? "" : (", " + o.isa).c_str());
     if (!profile.is_cuda() && !(o.tune.empty() && o.products.empty()))
         throw Error("--tune and --products need a card");
     if (!o.tune.empty()) tune(o, profile, files);

@@ -106,7 +106,8 @@ std::string test_name(const ::testing::TestParamInfo<Case>& info) {
         if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
     }
     const DeviceProfile& profile = std::get<1>(info.param);
-    return profile.is_cuda() ? name + "_" + testing::card_name(profile) : name;
+    if (profile.is_cuda()) return name + "_" + testing::card_name(profile);
+    return profile.isa == detect_cpu_profile().isa ? name : name + "_" + name_of(profile.isa);
 }
 
 class GoldenTest : public ::testing::TestWithParam<Case> {
@@ -115,16 +116,28 @@ class GoldenTest : public ::testing::TestWithParam<Case> {
     static const DeviceProfile& profile() { return std::get<1>(GetParam()); }
 };
 
+// The processor as it is, and as if it had nothing beyond AVX2, which most have.
+std::vector<DeviceProfile> processors() {
+    std::vector<DeviceProfile> profiles{detect_cpu_profile()};
+    if (profiles.front().isa > CpuIsa::avx2) {
+        DeviceProfile lesser = profiles.front();
+        lesser.isa = CpuIsa::avx2;
+        lesser.fast_bf16 = lesser.bf16_tiles = false;
+        profiles.push_back(lesser);
+    }
+    return profiles;
+}
+
 // For each folder on the processor, and on each card.
-#define GARAM_FOR_ALL_FOLDERS(suite, folders)                                                      \
-    GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(suite);                                          \
-    INSTANTIATE_TEST_SUITE_P(                                                                      \
-        Folders, suite,                                                                            \
-        ::testing::Combine(::testing::ValuesIn(folders), ::testing::Values(detect_cpu_profile())), \
-        test_name);                                                                                \
-    INSTANTIATE_TEST_SUITE_P(Cuda, suite,                                                          \
-                             ::testing::Combine(::testing::ValuesIn(folders),                      \
-                                                ::testing::ValuesIn(testing::card_profiles())),    \
+#define GARAM_FOR_ALL_FOLDERS(suite, folders)                                                   \
+    GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(suite);                                       \
+    INSTANTIATE_TEST_SUITE_P(                                                                   \
+        Folders, suite,                                                                         \
+        ::testing::Combine(::testing::ValuesIn(folders), ::testing::ValuesIn(processors())),    \
+        test_name);                                                                             \
+    INSTANTIATE_TEST_SUITE_P(Cuda, suite,                                                       \
+                             ::testing::Combine(::testing::ValuesIn(folders),                   \
+                                                ::testing::ValuesIn(testing::card_profiles())), \
                              test_name)
 
 class PeftGolden : public GoldenTest {};

@@ -211,10 +211,8 @@ class TiledProduct {
         const int64_t k = block_.k;
         const int64_t steps = (k + kTileDepth - 1) / kTileDepth;
         TileShapes shapes;
-        for (int tile = 0; tile < 4; ++tile)
-            shapes.set(tile, kTileSide, 4 * m);  // sums: rows of b by rows of a
-        for (int tile = 4; tile < 7; ++tile)
-            shapes.set(tile, kTileSide, 64);
+        shapes.set(0, kTileSide, 4 * m);  // sums: rows of b by rows of a
+        shapes.set(4, kTileSide, 64);
         shapes.set(7, kTileSide, 4 * m);
         shapes.use();
         // Words of a, [step of k][row].
@@ -232,94 +230,55 @@ class TiledProduct {
             }
             words = packed_rows_;
         }
-        for (int64_t column = 0; column < block_.n;) {
-            const int64_t tiles = (block_.n - column) / kTileSide;
-            if (tiles >= 4)
-                column += exchanged_tiles<4>(words, column, kTileSide);
-            else if (tiles >= 1)
-                column += exchanged_tiles<1>(words, column, kTileSide);
-            else
-                column += exchanged_tiles<1>(words, column, block_.n - column);
+        for (int64_t column = 0; column < block_.n; column += kTileSide) {
+            const int64_t left = block_.n - column;
+            exchanged_tile(words, column, left < kTileSide ? left : kTileSide);
         }
     }
 
-    // The rows of b from `column` on, `height` of each of kTiles tiles; returns how many.
-    template <int kTiles>
-    int64_t exchanged_tiles(const char* words, int64_t column, int64_t height) {
+    // The sums of `height` rows of b from `column` on. One tile at a time, so that memory is read in
+    // nearly the order in which it lies: with four, a core read a sixth less of it in a second.
+    void exchanged_tile(const char* words, int64_t column, int64_t height) {
         const int64_t m = block_.m;
         const int64_t k = block_.k;
         const int64_t pitch = block_.b.pitch * 2;
-        const char* const rows = reinterpret_cast<const char*>(b_ + column * block_.b.pitch);
+        const Bf16* const rows = b_ + column * block_.b.pitch;
         const int64_t whole = height == kTileSide ? k / kTileDepth : 0;
         memory_is_written();
         _tile_zero(0);
-        if constexpr (kTiles > 1) {
-            _tile_zero(1);
-            _tile_zero(2);
-            _tile_zero(3);
-        }
         int64_t step = 0;
         for (; step < whole; ++step) {
-            const char* const at = rows + 64 * step;
-#pragma GCC unroll 64
-            for (int64_t i = 0; i < kTiles * kTileSide; ++i)
-                __builtin_prefetch(at + (kTiles * kTileSide + i) * pitch);
+            const char* const at = reinterpret_cast<const char*>(rows) + 64 * step;
+#pragma GCC unroll 16
+            for (int64_t i = 0; i < kTileSide; ++i)
+                __builtin_prefetch(at + (kTileSide + i) * pitch);
             _tile_loadd(7, words + step * kTileDepth * 2 * m, 4 * m);
             _tile_loadd(4, at, pitch);
             _tile_dpbf16ps(0, 4, 7);
-            if constexpr (kTiles > 1) {
-                _tile_loadd(5, at + kTileSide * pitch, pitch);
-                _tile_dpbf16ps(1, 5, 7);
-                _tile_loadd(6, at + 2 * kTileSide * pitch, pitch);
-                _tile_dpbf16ps(2, 6, 7);
-                _tile_loadd(4, at + 3 * kTileSide * pitch, pitch);
-                _tile_dpbf16ps(3, 4, 7);
-            }
         }
         for (; step * kTileDepth < k; ++step) {  // what a tile would read beyond
+            BitVec x[kLanes];
+            take_words(rows, block_.b.pitch, step * kTileDepth, k, height, x);
+            __builtin_memcpy(scratch_, x, sizeof(x));
+            memory_is_written();
             _tile_loadd(7, words + step * kTileDepth * 2 * m, 4 * m);
-            const auto take = [&](int64_t tile) {
-                BitVec x[kLanes];
-                take_words(b_ + (column + tile * kTileSide) * block_.b.pitch, block_.b.pitch,
-                           step * kTileDepth, k, height, x);
-                __builtin_memcpy(scratch_, x, sizeof(x));
-                memory_is_written();
-                _tile_loadd(4, scratch_, 64);
-            };
-            take(0);
+            _tile_loadd(4, scratch_, 64);
             _tile_dpbf16ps(0, 4, 7);
-            if constexpr (kTiles > 1) {
-                take(1);
-                _tile_dpbf16ps(1, 4, 7);
-                take(2);
-                _tile_dpbf16ps(2, 4, 7);
-                take(3);
-                _tile_dpbf16ps(3, 4, 7);
-            }
         }
-        alignas(64) float sums[kTiles][kTileFloats];
-        _tile_stored(0, sums[0], 4 * m);
-        if constexpr (kTiles > 1) {
-            _tile_stored(1, sums[1], 4 * m);
-            _tile_stored(2, sums[2], 4 * m);
-            _tile_stored(3, sums[3], 4 * m);
-        }
+        alignas(64) float sums[kTileFloats];
+        _tile_stored(0, sums, 4 * m);
         memory_is_written();
-        for (int tile = 0; tile < kTiles; ++tile) {
-            const int64_t first = column + tile * kTileSide;
-            for (int64_t row = 0; row < m; ++row) {
-                Vec x;
-                for (int i = 0; i < kLanes; ++i)
-                    x[i] = sums[tile][i * m + row];
-                if (!block_.transpose_c) {
-                    put(row, first, x, height);
-                    continue;
-                }
-                for (int64_t i = 0; i < height; ++i)
-                    put(first + i, row, splat(x[i]), 1);
+        for (int64_t row = 0; row < m; ++row) {
+            Vec x;
+            for (int i = 0; i < kLanes; ++i)
+                x[i] = sums[i * m + row];
+            if (!block_.transpose_c) {
+                put(row, column, x, height);
+                continue;
             }
+            for (int64_t i = 0; i < height; ++i)
+                put(column + i, row, splat(x[i]), 1);
         }
-        return kTiles > 1 ? kTiles * kTileSide : height;
     }
 
     const MatmulBlock& block_;
