@@ -123,7 +123,8 @@ class Decoder::Loader {
         const DecoderConfig& c = model_.config_;
         const TensorNames& names = c.family->tensors;
         need(std::string(names.embedding) + ".weight", {c.vocab_size, c.hidden_size},
-             &model_.embedding_, &model_.embedding_gradient_);
+             &model_.embedding_.table, &model_.embedding_.table_gradient);
+        model_.embedding_.factor = static_cast<float>(c.embedding_factor);
         // Before anything is made by the number.
         if (static_cast<std::size_t>(c.num_layers) > files_.tensors().size())
             throw Error(files_.path().string() + ": the config's num_hidden_layers is " +
@@ -467,8 +468,8 @@ class Decoder::Loader {
 
     void tie_head() {
         if (!tied_) return;
-        model_.head_.weight = model_.embedding_;
-        model_.head_.weight_gradient = model_.embedding_gradient_;
+        model_.head_.weight = model_.embedding_.table;
+        model_.head_.weight_gradient = model_.embedding_.table_gradient;
     }
 
     void make_rotary_tables() {
