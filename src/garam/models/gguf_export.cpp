@@ -99,15 +99,10 @@ class Exporter {
         GARAM_CHECK(is_gguf_export_type(report_.type), "a type that is not written");
         report_.notes = metadata_.notes;
         const bool has_head = base.find("lm_head.weight") != nullptr;
-        tied_ = !has_head || metadata_.tied;
         if (!has_head && metadata_.tied_is_stated && !metadata_.tied)
             throw Error(base.path().string() +
                         ": tensor lm_head.weight is missing, and tie_word_embeddings is false");
-        if (tied_ && weights_.changes("lm_head.weight"))
-            throw Error(source +
-                        ": an adapter of lm_head, which this base ties to its embedding, cannot "
-                        "be merged");
-        for (const StoredTensor& tensor : base.tensors())
+        for (const StoredTensor& tensor : weights_.tensors())
             plan(tensor);
     }
 
@@ -141,8 +136,6 @@ class Exporter {
     };
 
     void plan(const StoredTensor& tensor) {
-        if (tensor.name.ends_with("rotary_emb.inv_freq")) return;  // computed from the config
-        if (tied_ && tensor.name == "lm_head.weight") return;
         const auto name = parse_hugging_face_name(*metadata_.architecture, tensor.name);
         if (!name)
             throw Error(base_.path().string() + ": tensor " + tensor.name +
@@ -256,7 +249,6 @@ class Exporter {
     MergedWeights weights_;
     GgufMetadata metadata_;
     GgufExportReport report_;
-    bool tied_ = false;
     std::vector<Planned> planned_;
     std::int64_t done_ = 0;
     std::int64_t total_ = 0;

@@ -119,9 +119,6 @@ constexpr ForeignKey kForeignKeys[] = {
     {"layer_replication", kPlainLora},
     {"target_parameters", kPlainLora},
     {"trainable_token_indices", kPlainLora},
-    {"modules_to_save",
-     "only adapters are trained beside a frozen base, or all with "
-     "train.method=full"},
     {"fan_in_fan_out", "the model's layout is known from its files; remove it"},
     {"task_type", "causal language models are trained; remove it"},
     {"peft_type", "adapters are LoRA's; remove it"},
