@@ -209,7 +209,7 @@ TEST(PeftAdapter, SettingsThatChangeTheMathematicsAreRefusedByName) {
         {"bias", "\"some\""},
         {"fan_in_fan_out", "true"},
         {"layer_replication", "[[0, 1]]"},
-        {"trainable_token_indices", "[1]"},
+        {"trainable_token_indices", R"({"wte": [1]})"},
         {"target_parameters", R"(["experts"])"},
         {"alora_invocation_tokens", "[1, 2]"},
         {"megatron_config", R"({"a": 1})"},
@@ -334,6 +334,14 @@ TEST(PeftAdapter, TensorsThatDoNotFitAreNamed) {
     EXPECT_EQ(saved.settings.modules_to_save, adapter.settings.modules_to_save);
     expect_part(with({good[0], good[1], {"base_model.model.embed.weight", tensor({2, 3})}}),
                 "embed.weight is not supported");
+    adapter.settings.trainable_token_indices = {5, 2, 9};
+    write_peft_adapter(dir.path(), adapter.settings, good);
+    const std::string tokens =
+        "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta";
+    EXPECT_EQ(with({good[0], good[1], {tokens, tensor({3, 2})}}), "read");
+    EXPECT_EQ(read_peft_adapter(dir.path()).settings.trainable_token_indices,
+              adapter.settings.trainable_token_indices);
+    expect_part(with({good[0], good[1], {tokens, tensor({2, 3})}}), "names 3 tokens");
     // The embedding's pair.
     const std::string embedding = "base_model.model.embed.lora_embedding_";
     EXPECT_EQ(with({{embedding + "A", tensor({2, 3})}, {embedding + "B", tensor({3, 2})}}), "read");

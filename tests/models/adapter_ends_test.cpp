@@ -58,6 +58,12 @@ std::vector<Setting> settings() {
           .target_modules = {"q_proj", "lm_head"},
           .modules_to_save = {"0.self_attn.v_proj", "norm", "layers.1.mlp"}},
          true},
+        {"tokens",
+         {.r = 2, .target_modules = {"q_proj"}, .trainable_token_indices = {9, 3, 4, 200}},
+         false},
+        {"tokens_and_head",
+         {.r = 2, .target_modules = {"q_proj", "lm_head"}, .trainable_token_indices = {7, 3}},
+         true},
     };
 }
 
@@ -230,9 +236,37 @@ TEST_P(AdapterEnds, DecodingEqualsOnePass) {
             const std::vector<float> want(
                 whole.begin() + static_cast<std::ptrdiff_t>(t * got.size()),
                 whole.begin() + static_cast<std::ptrdiff_t>((t + 1) * got.size()));
-            if (!GetParam().is_cuda()) EXPECT_EQ(got, want) << t;
+            if (!GetParam().is_cuda()) {
+                EXPECT_EQ(got, want) << t;
+            }
             expect_near(got, want, compute == DType::f32 ? 3e-5f : 5e-2f);
         }
+    }
+}
+
+// Their rows of the gradient of full fine-tuning, of both uses where these are tied.
+TEST_P(AdapterEnds, GradientsOfTokensAreRowsOfTheBase) {
+    for (const bool tied : {true, false}) {
+        const ModelFiles& files = base(tied);
+        Decoder::Options options;
+        options.trained = Decoder::Trained::all_weights;
+        DecoderHarness full(files, options, GetParam());
+        full.gradients({batch()});
+        LoraSettings lora{.r = 2, .target_modules = {"q_proj"}};
+        lora.trainable_token_indices = {9, 3, 4, 200};  // 4 does not come up
+        DecoderHarness run(files, trained(lora), GetParam());
+        run.gradients({batch()});
+        const auto named = [](DecoderHarness& of, const std::string& name) {
+            for (const Parameter& parameter : of.model.parameters())
+                if (parameter.name == name) return of.values(parameter.gradient);
+            return std::vector<float>();
+        };
+        const std::vector<float> all = named(full, kEmbedding);
+        std::vector<float> want;
+        for (const std::int64_t token : lora.trainable_token_indices)
+            want.insert(want.end(), all.begin() + token * 24, all.begin() + (token + 1) * 24);
+        expect_near(named(run, kPrefix + "model.embed_tokens.token_adapter.trainable_tokens_delta"),
+                    want);
     }
 }
 
@@ -256,6 +290,15 @@ TEST(AdapterEndsErrors, NameWhatIsWrong) {
               std::string::npos);
     EXPECT_NE(refusal({.target_modules = {"q_proj"}, .modules_to_save = {"wte"}})
                   .find("lora.modules_to_save: \"wte\" matches no module"),
+              std::string::npos);
+    EXPECT_NE(refusal({.target_modules = {"q_proj"}, .trainable_token_indices = {260}})
+                  .find("260 is outside the model's vocabulary of 260"),
+              std::string::npos);
+    EXPECT_NE(refusal({.target_modules = {"q_proj"}, .trainable_token_indices = {3, 3}})
+                  .find("3 comes twice"),
+              std::string::npos);
+    EXPECT_NE(refusal({.target_modules = {"embed_tokens"}, .trainable_token_indices = {3}})
+                  .find("both train model.embed_tokens"),
               std::string::npos);
     EXPECT_NE(refusal({.target_modules = {"wte"}}).find("embed_tokens"), std::string::npos);
 }

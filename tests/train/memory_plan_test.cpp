@@ -92,6 +92,9 @@ TEST(MemoryPlan, EqualsWhatTheRunAllocatesToTheByte) {
                  c.lora.target_modules = {"embed_tokens"};
                  c.lora.modules_to_save = {"lm_head", "input_layernorm"};
              },
+             [](JobConfig& c) {
+                 c.lora.trainable_token_indices = {256, 257, 5};
+             },
          }) {
         // Rows of one length: the largest micro-batch of the plan is one that the run has.
         testing::TinyJob job(std::vector<int>(12, 31));

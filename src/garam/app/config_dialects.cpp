@@ -59,6 +59,7 @@ constexpr CarryRule kShared[] = {
     // PEFT's own, under the names of its LoraConfig; rank_pattern and alpha_pattern are maps.
     {"bias", Carry::copy, "lora.bias"},
     {"modules_to_save", Carry::copy, "lora.modules_to_save"},
+    {"trainable_token_indices", Carry::copy, "lora.trainable_token_indices"},
     {"exclude_modules", Carry::copy, "lora.exclude_modules"},
     {"layers_to_transform", Carry::copy, "lora.layers_to_transform"},
     {"layers_pattern", Carry::copy, "lora.layers_pattern"},

@@ -31,6 +31,8 @@ struct LoraSettings {
     // Modules of which a whole copy is trained beside the adapter: ends of their names, or of what they are
     // parts of. As PEFT has it, "norm" names input_layernorm, too.
     std::vector<std::string> modules_to_save;
+    // Rows of the token embedding, and of a head tied to it, that are trained for themselves.
+    std::vector<std::int64_t> trainable_token_indices;
     std::string base_model_name_or_path;
 
     // Of modules without a pattern: alpha / r, or alpha / sqrt(r) with rsLoRA.

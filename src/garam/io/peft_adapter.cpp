@@ -24,28 +24,21 @@ constexpr std::string_view kEndA = ".lora_A.weight";
 constexpr std::string_view kEndB = ".lora_B.weight";
 constexpr std::string_view kEndEmbeddingA = ".lora_embedding_A";
 constexpr std::string_view kEndEmbeddingB = ".lora_embedding_B";
+constexpr std::string_view kEndTokens = ".token_adapter.trainable_tokens_delta";
 constexpr std::string_view kEndBias = ".bias";
 constexpr std::int64_t kLargestRank = 1 << 20;
 
 // Keys of PEFT's LoraConfig that change what the adapter computes, or which modules it has beyond what
 // its tensors say, unless they are null, false, 0 or empty.
-constexpr std::array<std::string_view, 17> kUnsupportedUnlessEmpty = {"use_dora",
-                                                                      "use_qalora",
-                                                                      "use_bdlora",
-                                                                      "lora_bias",
-                                                                      "fan_in_fan_out",
-                                                                      "layer_replication",
-                                                                      "target_parameters",
-                                                                      "trainable_token_indices",
-                                                                      "megatron_config",
-                                                                      "arrow_config",
-                                                                      "alora_invocation_tokens",
-                                                                      "kasa_config",
-                                                                      "velora_config",
-                                                                      "monteclora_config",
-                                                                      "loftq_config",
-                                                                      "corda_config",
-                                                                      "lora_ga_config"};
+constexpr std::array<std::string_view, 16> kUnsupportedUnlessEmpty = {
+    "use_dora",          "use_qalora",
+    "use_bdlora",        "lora_bias",
+    "fan_in_fan_out",    "layer_replication",
+    "target_parameters", "megatron_config",
+    "arrow_config",      "alora_invocation_tokens",
+    "kasa_config",       "velora_config",
+    "monteclora_config", "loftq_config",
+    "corda_config",      "lora_ga_config"};
 
 // Initialisations that leave the base weights as they are; the others subtract something from them, so
 // that the adapter belongs to a base that is not on the disk.
@@ -95,6 +88,7 @@ class ConfigReader {
         if (const Json* value = present("base_model_name_or_path"))
             settings.base_model_name_or_path = value->string(at("base_model_name_or_path"));
         read_targets(settings);
+        read_token_indices(settings);
         if (const Json* value = present("modules_to_save")) {
             for (const Json& name : value->array(at("modules_to_save")))
                 settings.modules_to_save.push_back(name.string(at("modules_to_save")));
@@ -131,6 +125,21 @@ class ConfigReader {
         const double result = value->number(at(key));
         if (!std::isfinite(result)) throw Error(at(key) + " must be finite");
         return result;
+    }
+    // A list of the embedding's tokens, or a map from its name to them.
+    void read_token_indices(LoraSettings& settings) const {
+        const Json* value = present("trainable_token_indices");
+        if (value == nullptr) return;
+        if (value->is_object()) {
+            if (value->object().size() != 1 ||
+                !value->object().begin()->first.ends_with("embed_tokens"))
+                refuse("trainable_token_indices", value->dump(),
+                       "supported are tokens of embed_tokens");
+            value = &value->object().begin()->second;
+        }
+        for (const Json& index : value->array(at("trainable_token_indices")))
+            settings.trainable_token_indices.push_back(
+                index.integer(at("trainable_token_indices")));
     }
     // Names, or nothing where the file says it otherwise: the tensors then say what it comes to.
     void read_targets(LoraSettings& settings) const {
@@ -192,6 +201,7 @@ class TensorReader {
           targets_(settings),
           has_biases_(settings.bias != "none"),
           saved_(settings.modules_to_save),
+          tokens_(static_cast<std::int64_t>(settings.trainable_token_indices.size())),
           file_(SafetensorsFile::open(path)) {}
 
     // Also collects the module paths, in the order of the file.
@@ -205,6 +215,14 @@ class TensorReader {
             }
             if (name.find(".base_layer.") != std::string::npos) continue;
             const Pair* const pair = pair_of(name);
+            if (tokens_ > 0 && name.starts_with(kPrefix) && name.ends_with(kEndTokens)) {
+                if (stored.shape.rank() != 2 || stored.shape[0] != tokens_)
+                    throw Error(path_.string() + ": tensor " + name + " has shape " +
+                                stored.shape.to_string() + ", but " + kConfigName + " names " +
+                                std::to_string(tokens_) + " tokens");
+                tensors.push_back(values_of(stored));
+                continue;
+            }
             if (pair == nullptr && is_saved(name)) {
                 tensors.push_back(values_of(stored));
                 continue;
@@ -282,6 +300,7 @@ class TensorReader {
     LoraTargets targets_;
     bool has_biases_;
     std::vector<std::string> saved_;
+    std::int64_t tokens_;
     std::shared_ptr<const SafetensorsFile> file_;
 };
 
@@ -346,7 +365,13 @@ Json config_of(const LoraSettings& settings) {
         {"use_dora", Json(false)},
         {"use_rslora", Json(settings.use_rslora)},
     });
-    // Older readers do not know this key.
+    // Older readers do not know these keys.
+    if (!settings.trainable_token_indices.empty()) {
+        Json::Array tokens;
+        for (const std::int64_t token : settings.trainable_token_indices)
+            tokens.emplace_back(token);
+        config.set("trainable_token_indices", Json(std::move(tokens)));
+    }
     if (!settings.exclude_modules.empty())
         config.set("exclude_modules", modules_json(settings.exclude_modules));
     return config;

@@ -14,7 +14,7 @@ void Decoder::refresh_copies() {
     std::vector<CastItem> items;
     for (const Parameter& parameter : parameters_)
         for (const Parameter::Copy& copy : parameter.copies)
-            items.push_back({parameter.master, copy.place, copy.factor});
+            items.push_back({copy.rows ? copy.rows : parameter.master, copy.place, copy.factor});
     cast_many(setup.stream, items);
     setup.stream.synchronize();
 }

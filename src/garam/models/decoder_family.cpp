@@ -246,6 +246,7 @@ std::string own_adapter_key(const DecoderFamily& family, const std::string& key)
     constexpr std::string_view kPrefix = "base_model.model.";
     std::size_t end = key.rfind(".lora_");
     if (end == std::string::npos) end = key.rfind(".base_layer.");
+    if (end == std::string::npos) end = key.rfind(".token_adapter.");
     if (end == std::string::npos && (key.ends_with(".bias") || key.ends_with(".weight")))
         end = key.rfind('.');
     if (!key.starts_with(kPrefix) || end == std::string::npos || end < kPrefix.size()) return key;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <numeric>
 #include <set>
@@ -11,7 +10,9 @@
 #include "garam/core/error.h"
 #include "garam/models/adapter_targets.h"
 #include "garam/models/decoder.h"
+#include "garam/models/decoder_tensors.h"
 #include "garam/models/rotary_tables.h"
+#include "garam/models/token_rows.h"
 #include "garam/ops/elementwise.h"
 #include "garam/runtime/transfer.h"
 
@@ -37,7 +38,7 @@ class Decoder::Loader {
 
     void load() {
         gather_weights();
-        refuse_unknown_tensors();
+        refuse_unknown_tensors(files_, used_, model_.config_);
         if (options_.lora) find_adapters();
         if (card_) pack_projections();
         if (options_.trained == Trained::all_weights) {
@@ -79,7 +80,8 @@ class Decoder::Loader {
         bool decay;
         Tensor* place;  // where the model computes with it
         Tensor* gradient;
-        float factor = 1;  // of the place's values
+        float factor = 1;           // of the place's values
+        bool is_of_tokens = false;  // its places are rows of the embedding
     };
 
     // One weight: its file tensor checked against the shape that the config implies.
@@ -146,7 +148,7 @@ class Decoder::Loader {
         model_.head_.scale = c.logits;
         const std::string head = std::string(names.head) + ".weight";
         tied_ = c.tie_word_embeddings.value_or(files_.find(head) == nullptr);
-        if (tied_) refuse_another_head(head, embedding);
+        if (tied_ && holds_shared_head(files_, head, embedding)) used_.insert(head);
         if (tied_ && (saves(names.embedding) || saves(names.head))) {
             // A whole copy of one is trained without the other, as in PEFT.
             tied_ = false;
@@ -216,37 +218,14 @@ class Decoder::Loader {
         mlp.activation = c.activation;
     }
 
-    // A tied model's files may hold the shared matrix twice; two different ones contradict the config.
-    void refuse_another_head(const std::string& head_name, const std::string& embedding_name) {
-        const StoredTensor* head = files_.find(head_name);
-        if (head == nullptr) return;
-        const StoredTensor& embedding = files_.at(embedding_name);
-        if (head->type != embedding.type || head->bytes != embedding.bytes ||
-            std::memcmp(head->data, embedding.data, head->bytes) != 0)
-            throw Error(files_.path().string() + ": the config ties " + head_name + " to " +
-                        embedding_name +
-                        ", but the file holds two different tensors: set tie_word_embeddings to "
-                        "false or remove " +
-                        head_name);
-        used_.insert(head_name);
-    }
-
-    void refuse_unknown_tensors() {
-        for (const StoredTensor& tensor : files_.tensors()) {
-            if (used_.contains(tensor.name) || tensor.name.ends_with("rotary_emb.inv_freq"))
-                continue;
-            throw Error(files_.path().string() + ": tensor " + tensor.name +
-                        " is not part of the model that the config describes (model_type " +
-                        model_.config_.model_type + ", " +
-                        std::to_string(model_.config_.num_layers) + " layers, attention_bias " +
-                        (model_.config_.qkv_bias ? "true" : "false") + ", mlp_bias " +
-                        (model_.config_.mlp_bias ? "true" : "false") + ")");
-        }
-    }
-
     // A card computes with nothing but its own memory.
     bool in_place(const Slot& slot) const {
-        return !card_ && usable_in_place(*slot.stored, model_.compute_);
+        const bool rows_change = trains_tokens() && slot.place == &model_.embedding_.table;
+        return !card_ && !rows_change && usable_in_place(*slot.stored, model_.compute_);
+    }
+
+    bool trains_tokens() const {
+        return options_.lora && !options_.lora->trainable_token_indices.empty();
     }
 
     // Beside an adapter: a bias, or of a module to save.
@@ -376,6 +355,13 @@ class Decoder::Loader {
         const auto saved = resolve_saved_modules(lora, family, modules, adapters);
         for (const Slot& slot : slots_)
             if (saved.contains(module_of(slot))) trained_.insert(slot.name);
+        if (!trains_tokens()) return;
+        check_token_indices(lora.trainable_token_indices, model_.config_.vocab_size);
+        if (embedding_adapter_ || saved.contains(embedding))
+            throw Error(
+                "lora.trainable_token_indices and " +
+                std::string(embedding_adapter_ ? "lora.target_modules" : "lora.modules_to_save") +
+                " both train " + embedding + ": keep one");
     }
     static std::string module_of(const Slot& slot) {
         return slot.name.substr(0, slot.name.rfind('.'));
@@ -415,6 +401,17 @@ class Decoder::Loader {
             if (inside) key.insert(key.rfind('.'), ".base_layer");
             start_of_.emplace(key, slot.stored);
             wanted_.push_back({key, slot.stored->shape, slot.decay, slot.place, slot.gradient});
+        }
+        if (trains_tokens()) {
+            const auto rows = static_cast<std::int64_t>(lora.trainable_token_indices.size());
+            wanted_.push_back(
+                {"base_model.model." + embedding + ".token_adapter.trainable_tokens_delta",
+                 {rows, c.hidden_size},
+                 true,
+                 &model_.embedding_.table,
+                 &model_.embedding_.token_gradient,
+                 1,
+                 true});
         }
         if (!card_) return;
         for (const Packing& p : projections_)
@@ -534,7 +531,10 @@ class Decoder::Loader {
                 parameter.gradient = gradient_buffer.tensor(DType::f32, wanted.shape, offset);
                 *wanted.gradient = parameter.gradient;
             }
-            if (needs_copies) {
+            if (wanted.is_of_tokens) {
+                parameter.copies = token_row_copies(model_.lora_->trainable_token_indices,
+                                                    parameter.master, *wanted.place);
+            } else if (needs_copies) {
                 if (!*wanted.place) {
                     *wanted.place = copy_buffer.tensor(model_.compute_, wanted.shape, copy_offset);
                     copy_offset += bytes_of(wanted.shape, model_.compute_);
@@ -555,7 +555,12 @@ class Decoder::Loader {
     }
 
     void tie_head() {
+        if (model_.embedding_.token_gradient)
+            model_.buffers_.push_back(make_token_tables(
+                model_.device_, setup_.stream, model_.lora_->trainable_token_indices,
+                model_.config_.vocab_size, model_.embedding_.token_places, model_.head_.token_ids));
         if (!tied_) return;
+        model_.head_.token_gradient = model_.embedding_.token_gradient;
         model_.head_.weight = model_.embedding_.table;
         model_.head_.weight_gradient = model_.embedding_.table_gradient;
     }
@@ -624,6 +629,14 @@ class Decoder::Loader {
             const auto start = start_of_.find(parameter.name);
             if (start != start_of_.end()) {
                 read_into(*start->second, parameter.master);
+                continue;
+            }
+            if (parameter.name.ends_with(".trainable_tokens_delta")) {
+                HostTensor rows(setup_.stream, parameter.master, false);
+                read_rows(
+                    files_.at(std::string(model_.config_.family->tensors.embedding) + ".weight"),
+                    model_.lora_->trainable_token_indices, rows.tensor().data<float>());
+                rows.write();
                 continue;
             }
             if (parameter.name.ends_with(".lora_B.weight") ||

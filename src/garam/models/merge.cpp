@@ -12,6 +12,7 @@
 #include "garam/models/decoder_config.h"
 #include "garam/models/model_folder.h"
 #include "garam/models/rope_recovery.h"
+#include "garam/models/token_rows.h"
 
 namespace garam {
 namespace {
@@ -20,9 +21,11 @@ constexpr std::string_view kPrefix = "base_model.model.";
 
 // One adapter's change of one weight by its two factors, of the adapter's own memory.
 struct Change {
-    const AdapterTensor* A = nullptr;      // [r, in]; of the embedding [r, vocab]
-    const AdapterTensor* B = nullptr;      // [out, r]; of the embedding [hidden, r]
-    const AdapterTensor* whole = nullptr;  // instead of both: a trained bias or saved module
+    const AdapterTensor* A = nullptr;       // [r, in]; of the embedding [r, vocab]
+    const AdapterTensor* B = nullptr;       // [out, r]; of the embedding [hidden, r]
+    const AdapterTensor* whole = nullptr;   // instead of both: a trained bias or saved module
+    const AdapterTensor* tokens = nullptr;  // instead of both: rows of trained tokens
+    std::map<std::int64_t, std::int64_t> token_rows;  // by token
     bool is_embedding = false;
     std::int64_t r = 0;
     double scaling = 1;  // with the adapter's weight; of a whole tensor the weight alone
@@ -80,6 +83,8 @@ class ChangeReader {
             throw Error(source_ + ": " + tensor.name + " is no tensor of an adapter (" +
                         std::string(kPrefix) + "…)");
         path.erase(0, kPrefix.size());
+        if (const std::size_t token = path.rfind(".token_adapter."); token != std::string::npos)
+            return add_tokens(tensor, path.substr(0, token) + ".weight");
         if (lora == std::string::npos) return add_whole(tensor, path);
         const std::string end = path.substr(lora - kPrefix.size());
         path = path.substr(0, lora - kPrefix.size()) + ".weight";
@@ -106,7 +111,23 @@ class ChangeReader {
         changes_[name].whole = &tensor;
     }
 
+    void add_tokens(const AdapterTensor& tensor, const std::string& name) {
+        const std::vector<std::int64_t>& indices = adapter_.settings.trainable_token_indices;
+        const StoredTensor* stored = find(name);
+        if (stored == nullptr || name != ends_.embedding || stored->shape.rank() != 2 ||
+            !(tensor.shape == Shape{static_cast<std::int64_t>(indices.size()), stored->shape[1]}))
+            fail_without_place(tensor);
+        check_token_indices(indices, stored->shape[0]);
+        Change& change = changes_[name];
+        change.tokens = &tensor;
+        for (std::size_t i = 0; i < indices.size(); ++i)
+            change.token_rows[indices[i]] = static_cast<std::int64_t>(i);
+    }
+
     void check(const std::string& name, const Change& change) const {
+        if (change.tokens != nullptr && change.A == nullptr && change.B == nullptr) return;
+        if (change.tokens != nullptr)
+            throw Error(source_ + ": " + name + " has both an adapter and trained tokens");
         if (change.whole != nullptr) return;
         if (change.A == nullptr || change.B == nullptr)
             throw Error(source_ + ": one of lora_A and lora_B of " + name + " is missing");
@@ -138,8 +159,14 @@ class ChangeReader {
 void add_change(const Change& change, std::vector<double>& row, const float* weight,
                 std::int64_t o) {
     const auto in = static_cast<std::int64_t>(row.size());
-    if (change.whole != nullptr) {
-        const float* const values = change.whole->values.data() + o * in;
+    if (change.whole != nullptr || change.tokens != nullptr) {
+        const AdapterTensor& tensor = change.whole != nullptr ? *change.whole : *change.tokens;
+        if (change.tokens != nullptr) {
+            const auto found = change.token_rows.find(o);
+            if (found == change.token_rows.end()) return;
+            o = found->second;
+        }
+        const float* const values = tensor.values.data() + o * in;
         for (std::int64_t i = 0; i < in; ++i)
             row[static_cast<std::size_t>(i)] +=
                 change.scaling * (static_cast<double>(values[i]) - static_cast<double>(weight[i]));
@@ -328,8 +355,18 @@ MergedWeights::MergedWeights(const ModelFiles& base, const std::vector<WeightedA
     const EndNames ends(base);
     const DecoderConfig config = DecoderConfig::from_json(base.config(), base.path().string());
     impl->tied = config.tie_word_embeddings.value_or(base.find(ends.head) == nullptr);
-    const bool unties =
-        impl->tied && (impl->changes.contains(ends.embedding) || impl->changes.contains(ends.head));
+    // Trained tokens are rows of both.
+    bool unties = impl->tied && impl->changes.contains(ends.head);
+    std::vector<Change> of_both;
+    if (const auto found = impl->changes.find(ends.embedding);
+        impl->tied && found != impl->changes.end()) {
+        for (const Change& change : found->second) {
+            if (change.tokens != nullptr)
+                of_both.push_back(change);
+            else
+                unties = true;
+        }
+    }
     for (const StoredTensor& tensor : base.tensors()) {
         if (tensor.name.ends_with("rotary_emb.inv_freq")) continue;  // computed from the config
         if (impl->tied && tensor.name == ends.head) continue;        // the same as the embedding
@@ -339,6 +376,10 @@ MergedWeights::MergedWeights(const ModelFiles& base, const std::vector<WeightedA
         StoredTensor head = base.at(ends.embedding);
         head.name = ends.head;
         impl->tensors.push_back(std::move(head));
+        if (!of_both.empty()) {
+            std::vector<Change>& changes = impl->changes[ends.head];
+            changes.insert(changes.end(), of_both.begin(), of_both.end());
+        }
         impl->tied = false;
     }
     impl_ = std::move(impl);

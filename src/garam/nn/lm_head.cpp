@@ -4,6 +4,7 @@
 
 #include "garam/ops/dropout.h"
 #include "garam/ops/elementwise.h"
+#include "garam/ops/embedding.h"
 #include "garam/ops/matmul.h"
 #include "garam/ops/row_matmul.h"
 
@@ -117,6 +118,10 @@ void lm_head_loss(Stream& stream, const LmHead& head, const Loss& loss, const Te
     const Tensor narrow = gradient && dtype != DType::f32
                               ? arena.scratch(dtype, {chunk, vocab}, Purpose::logits)
                               : Tensor();
+    // Those of the trained tokens, a row a token.
+    const Tensor picked_gradient = gradient && head.token_gradient
+                                       ? arena.scratch(dtype, {head.token_ids.elements(), chunk})
+                                       : Tensor();
     std::optional<HeadAdapter> adapter;
     if (head.lora) adapter.emplace(stream, head, target_rows, normed, chunk, gradient, dropout);
     for (std::int64_t begin = 0; begin < rows; begin += chunk) {
@@ -134,6 +139,11 @@ void lm_head_loss(Stream& stream, const LmHead& head, const Loss& loss, const Te
         if (head.weight_gradient)
             matmul(stream, dlogits, some, head.weight_gradient,
                    {.transpose_a = true, .accumulate = true});
+        if (picked_gradient) {
+            const Tensor of_tokens = picked_gradient.slice_columns(0, end - begin);
+            embedding_columns_forward(stream, head.token_ids, dlogits, of_tokens);
+            matmul(stream, of_tokens, some, head.token_gradient, {.accumulate = true});
+        }
         if (adapter) adapter->backward(some, dlogits);
         // The rows' normed values are done with: their gradient takes their place.
         matmul(stream, dlogits, head.weight, some);

@@ -14,6 +14,9 @@ struct LmHead {
     RmsNorm norm;
     Tensor weight;           // [vocab, hidden]; the token embedding itself when tied
     Tensor weight_gradient;  // f32, or empty
+    // Rows of the weight that are trained for themselves: their tokens, i32 [rows], and f32 [rows, hidden].
+    Tensor token_ids;
+    Tensor token_gradient;
     std::optional<LoraAdapter> lora;
     LogitScale scale;
 };

@@ -1,5 +1,6 @@
 #include "garam/nn/token_embedding.h"
 
+#include "garam/ops/elementwise.h"
 #include "garam/ops/embedding.h"
 #include "garam/ops/matmul.h"
 
@@ -39,6 +40,14 @@ void token_embedding_backward(Stream& stream, const TokenEmbedding& embedding, c
                               const Tensor& dx) {
     if (embedding.table_gradient)
         embedding_backward(stream, ids, dx, embedding.table_gradient, embedding.factor);
+    if (embedding.token_gradient) {
+        const ScratchScope scope(stream.arena());
+        const std::int64_t tokens = ids.elements();
+        const Tensor places = stream.arena().scratch(DType::i32, {tokens});
+        gather_rows(stream, embedding.token_places.reshape({embedding.table.rows(), 1}), ids,
+                    places.reshape({tokens, 1}));
+        embedding_backward(stream, places, dx, embedding.token_gradient, embedding.factor);
+    }
     if (!embedding.lora || !embedding.lora->A_gradient) return;
     const LoraAdapter& lora = *embedding.lora;
     const ScratchScope scope(stream.arena());

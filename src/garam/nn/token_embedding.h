@@ -13,12 +13,17 @@ namespace garam {
 struct TokenEmbedding {
     Tensor table;
     Tensor table_gradient;  // f32, or empty: frozen
+    // Rows that are trained for themselves: of a token its number among them or -1, i32 [vocab]; their
+    // gradient, f32 [rows, hidden], or empty.
+    Tensor token_places;
+    Tensor token_gradient;
     std::optional<LoraAdapter> lora;
     float factor = 1;  // Gemma: sqrt(hidden), rounded to the compute dtype
 
     // Whether the backward has something to add to.
     bool is_trained() const {
-        return static_cast<bool>(table_gradient) || (lora && static_cast<bool>(lora->A_gradient));
+        return static_cast<bool>(table_gradient) || static_cast<bool>(token_gradient) ||
+               (lora && static_cast<bool>(lora->A_gradient));
     }
 };
 

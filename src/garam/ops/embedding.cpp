@@ -29,7 +29,7 @@ void for_sorted_tokens(const Tensor& ids, std::int64_t vocab, std::int64_t width
     const std::int32_t* const id = ids.data<std::int32_t>();
     std::int32_t* const sorted = order.data<std::int32_t>();
     for (std::int64_t t = 0; t < tokens; ++t) {
-        check_id(id[t], vocab);
+        if (id[t] != -1) check_id(id[t], vocab);
         sorted[t] = static_cast<std::int32_t>(t);
     }
     std::sort(sorted, sorted + tokens, [id](std::int32_t a, std::int32_t b) {
@@ -48,7 +48,7 @@ void for_sorted_tokens(const Tensor& ids, std::int64_t vocab, std::int64_t width
         while (continues(last))
             ++last;
         for (std::int64_t i = first; i < last; ++i)
-            body(sorted[i]);
+            if (id[sorted[i]] >= 0) body(sorted[i]);
     });
 }
 

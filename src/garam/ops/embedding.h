@@ -22,14 +22,14 @@ void embedding_forward(Stream& stream, const Tensor& ids, const Tensor& table, c
 
 // table_gradient f32 [vocab, hidden] += factor * rows of `out_gradient` (f32 or bf16, the table's
 // dtype, to which the factor is rounded), added in token order for each id, so that the result does
-// not depend on the number of threads.
+// not depend on the number of threads. Here an id of -1 stands for no row.
 void embedding_backward(Stream& stream, const Tensor& ids, const Tensor& out_gradient,
                         const Tensor& table_gradient, float factor = 1);
 
 void embedding_columns_forward(Stream& stream, const Tensor& ids, const Tensor& table,
                                const Tensor& out);
 
-// table_gradient f32 [r, vocab]: column ids[t] += row t of `out_gradient` [tokens, r], in token order for
+// Likewise table_gradient f32 [r, vocab]: column ids[t] += row t of `out_gradient` [tokens, r], in token order for
 // each id.
 void embedding_columns_backward(Stream& stream, const Tensor& ids, const Tensor& out_gradient,
                                 const Tensor& table_gradient);

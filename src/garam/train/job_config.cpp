@@ -65,6 +65,11 @@ void describe_lora(JobConfig& c, ConfigTable& table) {
               "Modules of which a whole copy is trained beside the adapters and kept in the "
               "adapter's file: ends of names, such as [embed_tokens, lm_head]. As in PEFT, a copy "
               "of one of two tied weights leaves the other as it is.");
+    table.add(
+        "lora.trainable_token_indices", &c.lora.trainable_token_indices,
+        "Numbers of tokens whose rows of the embedding, and of a head tied to it, are trained "
+        "for themselves and kept in the adapter's file.",
+        between(0, (1 << 30)));
     table.add_choice("lora.bias", c.lora.bias, {"none", "all", "lora_only"},
                      "Biases of the base that are trained, too, and kept in the adapter: all, or "
                      "those of linears with an adapter.");
