@@ -6,7 +6,9 @@ if(GARAM_CCACHE)
 endif()
 find_program(GARAM_MOLD mold)
 if(GARAM_MOLD)
-  add_link_options($<HOST_LINK:-fuse-ld=mold>)
+  # mold 1.10 lets the read-only data begin at a .tbss that may stand in the page before, which is not there:
+  # such a program cannot be loaded.
+  add_link_options($<HOST_LINK:-fuse-ld=mold> $<HOST_LINK:-Wl$<COMMA>-z$<COMMA>norelro>)
 endif()
 
 add_compile_options(

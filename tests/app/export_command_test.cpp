@@ -1,11 +1,12 @@
 // `garam export` as a user runs it: what is read back speaks as the model does.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <sstream>
+#include <filesystem>
 
 #include "app/run_garam.h"
 #include "garam/core/json.h"
+#include "garam/io/peft_adapter.h"
+#include "garam/models/decoder_family.h"
 #include "testing/temp_dir.h"
 #include "testing/test_data.h"
 
@@ -14,26 +15,15 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::data_dir;
+using testing::path_of;
+using testing::read_file;
 using testing::run_garam;
 using testing::RunResult;
 using testing::TempDir;
-
-std::string path_of(const char* relative) {
-    return (data_dir() / relative).string();
-}
+using testing::text_of;
 
 constexpr const char* kBase = "golden/stories260K-hf";
 constexpr const char* kAdapter = "golden/peft/case3_rslora_r8_all";
-
-std::string text_of(const std::vector<std::string>& model) {
-    std::vector<std::string> arguments = {"generate"};
-    arguments.insert(arguments.end(), model.begin(), model.end());
-    arguments.insert(arguments.end(), {"--prompt", "Once upon", "--dtype", "f32", "--temperature",
-                                       "0", "--json", "--max-new-tokens", "60"});
-    const RunResult result = run_garam(arguments);
-    EXPECT_EQ(result.status, 0) << result.err;
-    return Json::parse(result.out, "out").at("text").string();
-}
 
 void export_ok(const std::vector<std::string>& arguments, const std::string& part) {
     std::vector<std::string> all = {"export"};
@@ -86,13 +76,7 @@ TEST(ExportCommand, ModelfileBesideTheFile) {
     const TempDir dir;
     const std::string out = (dir / "m.gguf").string();
     export_ok({path_of(kBase), out, "--ollama"}, "Modelfile");
-    const auto content = [&](const fs::path& path) {
-        std::ifstream file(path);
-        std::ostringstream text;
-        text << file.rdbuf();
-        return text.str();
-    };
-    EXPECT_EQ(content(dir / "Modelfile"), "FROM ./m.gguf\n");  // this model has no template
+    EXPECT_EQ(read_file(dir / "Modelfile"), "FROM ./m.gguf\n");  // this model has no template
     const RunResult existing =
         run_garam({"export", path_of(kBase), (dir / "n.gguf").string(), "--ollama"});
     EXPECT_EQ(existing.status, 2);
@@ -102,7 +86,66 @@ TEST(ExportCommand, ModelfileBesideTheFile) {
     export_ok({out, (dir / "alone/a.gguf").string(), "--adapter", path_of(kAdapter),
                "--adapter-only", "--ollama"},
               "Modelfile");
-    EXPECT_EQ(content(dir / "alone/Modelfile"), "FROM " + out + "\nADAPTER ./a.gguf\n");
+    EXPECT_EQ(read_file(dir / "alone/Modelfile"), "FROM " + out + "\nADAPTER ./a.gguf\n");
+}
+
+TEST(ExportCommand, AModelOfTheHubsCacheByItsName) {
+    GARAM_REQUIRE_DATA(kAdapter);
+    const TempDir dir;
+    const fs::path snapshot = dir / "hub/models--small--stories/snapshots/0123abcd";
+    fs::create_directories(snapshot.parent_path());
+    fs::create_directory_symlink(path_of(kBase), snapshot);
+    fs::create_directories(dir / "hub/models--small--stories/refs");
+    dir.write("hub/models--small--stories/refs/main", "0123abcd");
+    const std::string command = "HF_HUB_CACHE=hub $GARAM export small/stories ";
+    const RunResult model =
+        testing::run_shell(command + "m.gguf --type f32 --ollama", dir.path().string());
+    ASSERT_EQ(model.status, 0) << model.err;
+    EXPECT_EQ(text_of({(dir / "m.gguf").string()}), text_of({path_of(kBase)}));
+    fs::remove(dir / "Modelfile");
+    const RunResult alone = testing::run_shell(
+        command + "a.gguf --adapter-only --ollama --adapter '" + path_of(kAdapter) + "'",
+        dir.path().string());
+    ASSERT_EQ(alone.status, 0) << alone.err;
+    EXPECT_EQ(read_file(dir / "Modelfile"), "FROM " + snapshot.string() + "\nADAPTER ./a.gguf\n");
+}
+
+// PEFT over Transformers' own class gives other names than PEFT over EXAONE's remote code.
+TEST(ExportCommand, AnAdapterAloneUnderTransformersNames) {
+    const std::string base = "golden/families/exaone-3.5";
+    GARAM_REQUIRE_DATA(base);
+    const TempDir dir;
+    PeftAdapter adapter = read_peft_adapter(data_dir() / base / "adapter");
+    const DecoderFamily& family = family_of(Json::parse(R"({"model_type": "exaone"})", ""), "");
+    std::vector<std::pair<std::string, Tensor>> tensors;
+    for (AdapterTensor& tensor : adapter.tensors) {
+        const std::size_t begin = std::string("base_model.model.").size();
+        const std::size_t end = tensor.name.rfind(".lora_");
+        tensors.emplace_back(
+            "base_model.model." + common_module(family, tensor.name.substr(begin, end - begin)) +
+                tensor.name.substr(end),
+            Tensor(tensor.values.data(), DType::f32, tensor.shape, DeviceKind::cpu));
+    }
+    std::vector<std::pair<std::string, Tensor>> own;
+    for (std::size_t t = 0; t < tensors.size(); ++t)
+        own.emplace_back(own_adapter_key(family, tensors[t].first), tensors[t].second);
+    adapter.settings.alpha_pattern = {{"c_fc_0", 4}};
+    fs::create_directory(dir / "own");
+    write_peft_adapter(dir / "own", adapter.settings, own);
+    adapter.settings.alpha_pattern = {{"gate_proj", 4}};
+    adapter.settings.target_modules = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                       "gate_proj", "up_proj", "down_proj"};
+    fs::create_directory(dir / "renamed");
+    write_peft_adapter(dir / "renamed", adapter.settings, tensors);
+    const std::string model = path_of(base.c_str());
+    const std::string count = std::to_string(tensors.size()) + " tensors";
+    export_ok(
+        {model, (dir / "a.gguf").string(), "--adapter-only", "--adapter", (dir / "own").string()},
+        count);
+    export_ok({model, (dir / "b.gguf").string(), "--adapter-only", "--adapter",
+               (dir / "renamed").string()},
+              count);
+    EXPECT_TRUE(read_file(dir / "a.gguf") == read_file(dir / "b.gguf"));
 }
 
 TEST(ExportCommand, MistakesLeaveNothingBehind) {

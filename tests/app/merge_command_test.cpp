@@ -2,34 +2,20 @@
 #include <gtest/gtest.h>
 
 #include "app/run_garam.h"
-#include "garam/core/json.h"
 #include "testing/temp_dir.h"
 #include "testing/test_data.h"
 
 namespace garam {
 namespace {
 
-using testing::data_dir;
+using testing::path_of;
 using testing::run_garam;
 using testing::RunResult;
 using testing::TempDir;
-
-std::string path_of(const char* relative) {
-    return (data_dir() / relative).string();
-}
+using testing::text_of;
 
 constexpr const char* kBase = "golden/stories260K-hf";
 constexpr const char* kAdapter = "golden/peft/case3_rslora_r8_all";
-
-std::string text_of(const std::vector<std::string>& model) {
-    std::vector<std::string> arguments = {"generate"};
-    arguments.insert(arguments.end(), model.begin(), model.end());
-    arguments.insert(arguments.end(), {"--prompt", "Once upon", "--dtype", "f32", "--json",
-                                       "--max-new-tokens", "40"});
-    const RunResult result = run_garam(arguments);
-    EXPECT_EQ(result.status, 0) << result.err;
-    return Json::parse(result.out, "out").at("text").string();
-}
 
 TEST(MergeCommand, TheFolderSpeaksAsBaseAndAdapterDo) {
     GARAM_REQUIRE_DATA(kAdapter);

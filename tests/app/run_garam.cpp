@@ -4,7 +4,9 @@
 
 #include <cstdlib>
 
+#include "garam/core/json.h"
 #include "testing/temp_dir.h"
+#include "testing/test_data.h"
 
 namespace garam::testing {
 
@@ -37,6 +39,20 @@ RunResult run_garam(const std::vector<std::string>& arguments, const std::string
     for (const std::string& argument : arguments)
         command += " " + quote(argument);
     return run_shell(command, folder);
+}
+
+std::string path_of(const char* relative) {
+    return (data_dir() / relative).string();
+}
+
+std::string text_of(const std::vector<std::string>& model) {
+    std::vector<std::string> arguments = {"generate"};
+    arguments.insert(arguments.end(), model.begin(), model.end());
+    arguments.insert(arguments.end(), {"--prompt", "Once upon", "--dtype", "f32", "--temperature",
+                                       "0", "--json", "--max-new-tokens", "60"});
+    const RunResult result = run_garam(arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return Json::parse(result.out, "out").at("text").string();
 }
 
 }  // namespace garam::testing

@@ -1,4 +1,4 @@
-// garam_fuzz [--seconds N] [--seed N] [--jobs N] [--work FOLDER] [TARGET…]
+// garam_fuzz [--seconds N] [--seed N] [--jobs N] [--kept FOLDER] [TARGET…]
 //     runs the targets (all) for N seconds of wall time in all, prints a line for each, and keeps what it
 //     found in FOLDER/findings; exit status 1 if that is something.
 // garam_fuzz --run FILE TARGET
@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -26,6 +25,7 @@
 
 #include "fuzz/worker.h"
 #include "garam/core/parallel.h"
+#include "testing/temp_dir.h"
 
 namespace garam::fuzz {
 namespace {
@@ -40,7 +40,7 @@ struct Options {
     double seconds = 300;
     std::uint64_t seed = 0;  // 0: by the clock
     unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
-    fs::path work = "build/fuzz/work";
+    fs::path kept = "build/fuzz/kept";
     fs::path run;
     std::vector<const Target*> targets;
 };
@@ -59,8 +59,8 @@ Options parse(int count, char** arguments) {
             options.seed = std::stoull(value());
         } else if (word == "--jobs") {
             options.jobs = static_cast<unsigned>(std::max(1, std::stoi(value())));
-        } else if (word == "--work") {
-            options.work = value();
+        } else if (word == "--kept") {
+            options.kept = value();
         } else if (word == "--run") {
             options.run = value();
         } else if (const Target* target = find_target(word); target != nullptr) {
@@ -84,7 +84,8 @@ Options parse(int count, char** arguments) {
 int run_one(const Target& target, const fs::path& file) {
     set_num_threads(1);
     const WorkFolder folder;
-    const Result result = execute(target, split(read_bytes(file), target.files), folder.path());
+    const Result result =
+        execute(target, split(testing::read_file(file), target.files), folder.path());
     std::cout << (result.outcome == Outcome::accepted ? "accepted" : "refused: " + result.message)
               << "\n"
               << "at most " << result.peak_bytes << " bytes allocated\n";
@@ -122,8 +123,8 @@ class Campaign {
                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED) throw std::runtime_error("no memory to share with a worker");
         progress_ = new (memory) Progress;
-        fs::create_directories(options_.work / "log");
-        log_ = options_.work / "log" / (target_.name + ".txt");
+        fs::create_directories(options_.kept / "log");
+        log_ = options_.kept / "log" / (target_.name + ".txt");
     }
     ~Campaign() { ::munmap(progress_, sizeof(Progress)); }
     Campaign(const Campaign&) = delete;
@@ -141,7 +142,7 @@ class Campaign {
         run_worker(
             target_,
             {left, options_.seed + static_cast<std::uint64_t>(deaths_),
-             options_.work / "corpus" / target_.name, fs::path(GARAM_FUZZ_SEEDS) / target_.name},
+             options_.kept / "corpus" / target_.name, fs::path(GARAM_FUZZ_SEEDS) / target_.name},
             *progress_);
     }
 
@@ -168,13 +169,13 @@ class Campaign {
 
   private:
     void note(int status) {
-        const std::string log = read_bytes(log_);
+        const std::string log = testing::read_file(log_);
         if (!findings_.insert(signature_of(log)).second) return;
         const std::string_view input(progress_->input, progress_->input_size);
         char name[32];
         std::snprintf(name, sizeof name, "-%016llx",
                       static_cast<unsigned long long>(hash_of(input)));
-        const fs::path folder = options_.work / "findings";
+        const fs::path folder = options_.kept / "findings";
         fs::create_directories(folder);
         const fs::path file = folder / (target_.name + name);
         std::ofstream(file, std::ios::binary) << input;

@@ -6,8 +6,7 @@
 
 #include "fuzz/seeds.h"
 #include "fuzz/target.h"
-#include "fuzz/worker.h"
-#include "garam/app/yaml_config.h"
+#include "garam/app/config_import.h"
 #include "garam/core/error.h"
 #include "garam/core/json.h"
 #include "garam/core/product_table.h"
@@ -16,6 +15,7 @@
 #include "garam/train/job_config.h"
 #include "garam/train/metrics_log.h"
 #include "garam/train/trainer_state.h"
+#include "testing/temp_dir.h"
 #include "train/run_state.h"
 
 namespace garam::fuzz {
@@ -101,7 +101,8 @@ Target yaml_target() {
         config.model = "m";
         config.data.train = "rows.jsonl";
         return std::vector<InputFiles>{
-            {{"config.yaml", read_bytes(source_folder() / "examples" / "spam" / "config.yaml")}},
+            {{"config.yaml",
+              testing::read_file(source_folder() / "examples" / "spam" / "config.yaml")}},
             {{"config.yaml", describe(config).to_yaml()}},
             {{"config.yaml",
               "a: &x {b: [1, 2, 'c'], d: ~}\ne: *x\n\"f\": |\n  text\n  more\ntrain.seed: 1\n"}}};
@@ -119,6 +120,83 @@ Target yaml_target() {
         for (const ConfigLine& line : parse_yaml_config(yaml, "written"))
             other.set(line.key, line.value, line.source);
         expect(other.to_yaml() == yaml, "a config differs after writing and reading");
+    };
+    return target;
+}
+
+// Configs of other trainers.
+Target import_target() {
+    Target target;
+    target.name = "import";
+    target.files = {"config.yaml"};
+    // As of YAML, and a line of reasons beside each of 10,000 values.
+    target.bytes = std::size_t{64} << 20;
+    target.bytes_per_byte = 400;
+    target.words = {"model_name_or_path: ",
+                    "base_model: ",
+                    "adapter: ",
+                    "finetuning_type: ",
+                    "stage: ",
+                    "datasets:\n  - path: ",
+                    "type: ",
+                    "chat_template",
+                    "lora_r: ",
+                    "lora_rank: ",
+                    "lora_alpha: ",
+                    "lora_target: ",
+                    "lora_target_linear: ",
+                    "lora_target_modules: ",
+                    "all-linear",
+                    "max_seq_length: ",
+                    "sequence_len: ",
+                    "cutoff_len: ",
+                    "micro_batch_size: ",
+                    "optimizer: ",
+                    "optim: ",
+                    "adamw_bnb_8bit",
+                    "lr_scheduler: ",
+                    "lr_scheduler_kwargs: {min_lr_rate: ",
+                    "cosine_min_lr_ratio: ",
+                    "warmup_steps: ",
+                    "warmup_ratio: ",
+                    "torch_dtype: ",
+                    "bf16: auto\n",
+                    "gradient_checkpointing: ",
+                    "eval_strategy: ",
+                    "save_strategy: ",
+                    "val_set_size: ",
+                    "report_to: ",
+                    "train_on_inputs: ",
+                    "load_in_4bit: ",
+                    "use_peft: ",
+                    "packing: ",
+                    "seed: ",
+                    "null",
+                    "yes",
+                    "off",
+                    "[]",
+                    "- ",
+                    ": ",
+                    "\"\\n\"",
+                    "\"\\u2028#\"",
+                    "*a",
+                    "&a "};
+    target.seeds = [] {
+        const fs::path folder = source_folder() / "tests" / "app" / "foreign_configs";
+        return reference_files(folder, ".yaml", "config.yaml");
+    };
+    target.run = [](const Execution& execution) {
+        const ImportedConfig imported = import_config(
+            read_yaml_config(execution / "config.yaml", YamlLists::of_maps), "config.yaml");
+        // What was left out stays within its comments, and the result is a config of ours.
+        const std::vector<ConfigLine> lines =
+            parse_yaml_config(imported.to_text("config.yaml"), "imported");
+        JobConfig config;
+        ConfigTable table = describe(config);
+        for (const ConfigLine& line : lines)
+            table.set(line.key, line.value, line.source);
+        expect(table.to_yaml(true) == imported.yaml, "an imported config reads back otherwise");
+        if (imported.missing.empty()) validate(config);
     };
     return target;
 }
@@ -180,7 +258,7 @@ Target checkpoint_target() {
                     "trainer_state.json",
                     "optimizer.safetensors"};
     target.seeds = [] {
-        const WorkFolder folder;
+        const testing::TempDir folder;
         const testing::RunTensors run(0.1f);
         CheckpointContents contents;
         contents.state = testing::state_at(12);
@@ -191,11 +269,9 @@ Target checkpoint_target() {
             write_safetensors(path / "adapter_model.safetensors", run.masters);
         };
         const fs::path checkpoint = save_checkpoint(folder.path() / "out", contents);
-        std::vector<InputFiles> seeds = {
+        return std::vector<InputFiles>{
             files_of(checkpoint,
                      {"trainer_state.json", "adapter_model.safetensors", "optimizer.safetensors"})};
-        fs::remove_all(folder.path() / "out");
-        return seeds;
     };
     target.run = [](const Execution& execution) {
         const Checkpoint checkpoint = Checkpoint::open(execution.folder);
@@ -299,7 +375,7 @@ Target events_target() {
                 left.remove_prefix(std::min(tag.size() + 1, left.size()));
             }
         }
-        const std::string bytes = read_bytes(path);
+        const std::string bytes = testing::read_file(path);
         std::size_t records = 0;
         for (std::size_t at = 0; at < bytes.size(); ++records) {
             std::uint64_t length = 0;
@@ -316,7 +392,7 @@ Target events_target() {
 }  // namespace
 
 std::vector<Target> job_targets() {
-    return {json_target(),    yaml_target(),     checkpoint_target(),
+    return {json_target(),    yaml_target(),     import_target(), checkpoint_target(),
             metrics_target(), products_target(), events_target()};
 }
 

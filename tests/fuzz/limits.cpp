@@ -7,7 +7,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 
 #if defined(__SANITIZE_ADDRESS__)
 extern "C" {

@@ -108,13 +108,7 @@ Target gguf_target() {
     target.files = {"model.gguf"};
     target.bytes = std::size_t{1} << 20;
     target.bytes_per_byte = 150;
-    target.seeds = [] {
-        std::vector<InputFiles> seeds = {{{"model.gguf", SmallModel::gguf()}}};
-        for (InputFiles& files :
-             reference_files(data_folder() / "golden" / "gguf", ".gguf", "model.gguf"))
-            seeds.push_back(std::move(files));
-        return seeds;
-    };
+    target.seeds = gguf_seeds;
     target.run = [](const Execution& execution) {
         const auto file = GgufFile::open(execution / "model.gguf");
         read_all(file->tensors());

@@ -9,10 +9,6 @@
 namespace garam::fuzz {
 namespace {
 
-bool ends_with(const std::string& name, std::string_view end) {
-    return std::string_view(name).ends_with(end);
-}
-
 std::string piece_of(const std::string& bytes, std::uint64_t longest, Random& random) {
     if (bytes.empty()) return {};
     const std::size_t at = random.below(bytes.size());
@@ -199,11 +195,11 @@ void mutate(InputFiles& files, const InputFiles& other, const std::vector<std::s
         // Now and then any format is but bytes.
         if (random.below(8) == 0) {
             mutate_bytes(file.bytes, *donor, random);
-        } else if (ends_with(file.name, ".json") || ends_with(file.name, ".jsonl")) {
+        } else if (file.name.ends_with(".json") || file.name.ends_with(".jsonl")) {
             mutate_json(file.bytes, *donor, words, random);
-        } else if (ends_with(file.name, ".safetensors")) {
+        } else if (file.name.ends_with(".safetensors")) {
             mutate_safetensors(file.bytes, *donor, random);
-        } else if (ends_with(file.name, ".gguf")) {
+        } else if (file.name.ends_with(".gguf")) {
             mutate_gguf(file.bytes, *donor, random);
         } else {
             mutate_text(file.bytes, *donor, words, random);

@@ -1,5 +1,4 @@
 // safetensors and GGUF files changed field by field, with the lengths around a change kept true or not.
-#include <algorithm>
 #include <cstring>
 #include <iterator>
 

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 
-#include "fuzz/worker.h"
 #include "garam/text/bpe_model.h"
 #include "garam/text/unicode.h"
 #include "io/gguf_builder.h"
+#include "testing/temp_dir.h"
 
 namespace garam::fuzz {
 namespace {
@@ -86,8 +85,15 @@ std::vector<InputFiles> reference_files(const fs::path& folder, std::string_view
     std::sort(paths.begin(), paths.end());
     std::vector<InputFiles> inputs;
     for (const fs::path& path : paths)
-        inputs.push_back({{name, read_bytes(path)}});
+        inputs.push_back({{name, testing::read_file(path)}});
     return inputs;
+}
+
+std::vector<InputFiles> gguf_seeds() {
+    std::vector<InputFiles> seeds =
+        reference_files(data_folder() / "golden" / "gguf", ".gguf", "model.gguf");
+    seeds.insert(seeds.begin(), {{"model.gguf", SmallModel::gguf()}});
+    return seeds;
 }
 
 InputFiles files_of(const fs::path& folder, const std::vector<std::string>& names) {
@@ -95,7 +101,7 @@ InputFiles files_of(const fs::path& folder, const std::vector<std::string>& name
     for (const std::string& name : names) {
         std::error_code error;
         if (fs::file_size(folder / name, error) <= kLargestSeed && !error)
-            files.push_back({name, read_bytes(folder / name)});
+            files.push_back({name, testing::read_file(folder / name)});
     }
     return files;
 }

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "fuzz/input.h"
@@ -25,6 +24,8 @@ std::filesystem::path source_folder();
 // The files below `folder` whose path ends like this, each alone under the name given.
 std::vector<InputFiles> reference_files(const std::filesystem::path& folder, std::string_view end,
                                         const std::string& name);
+// As model.gguf: one made here, and those of the reference data.
+std::vector<InputFiles> gguf_seeds();
 // The files of a folder under their own names, those that are there and not too large.
 InputFiles files_of(const std::filesystem::path& folder, const std::vector<std::string>& names);
 

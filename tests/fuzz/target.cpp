@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <fstream>
 #include <stdexcept>
 
@@ -67,7 +66,10 @@ Result execute(const Target& target, const InputFiles& files, const fs::path& fo
         for (const InputFile& file : files) {
             if (file.name != name) continue;
             size += file.bytes.size();
-            std::ofstream(path, std::ios::binary) << file.bytes;
+            std::ofstream out(path, std::ios::binary);
+            out << file.bytes;
+            out.close();
+            if (!out) throw std::runtime_error("cannot write " + path.string());
         }
     }
     Result result;

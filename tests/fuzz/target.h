@@ -67,7 +67,7 @@ struct Result {
     std::size_t peak_bytes = 0;
 };
 // Writes the files, runs the target under its limits. What is neither success nor garam::Error goes on to the
-// caller, if it is an exception.
+// caller, if it is an exception; so does a file that cannot be written.
 Result execute(const Target& target, const InputFiles& files, const std::filesystem::path& folder);
 
 // A check of the fuzzer's own, as of a round trip.

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -7,7 +6,6 @@
 #include "data/byte_tokenizer.h"
 #include "fuzz/seeds.h"
 #include "fuzz/target.h"
-#include "fuzz/worker.h"
 #include "garam/core/error.h"
 #include "garam/data/labelled_rows.h"
 #include "garam/data/read_samples.h"
@@ -15,6 +13,7 @@
 #include "garam/text/chat_spans.h"
 #include "garam/text/chat_template.h"
 #include "garam/text/tokenizer.h"
+#include "testing/temp_dir.h"
 
 namespace garam::fuzz {
 namespace {
@@ -230,13 +229,7 @@ Target gguf_tokenizer_target() {
     target.files = {"model.gguf"};
     target.bytes = kTokenizerBytes;
     target.bytes_per_byte = 400;
-    target.seeds = [] {
-        std::vector<InputFiles> seeds = {{{"model.gguf", SmallModel::gguf()}}};
-        for (InputFiles& files :
-             reference_files(data_folder() / "golden" / "gguf", ".gguf", "model.gguf"))
-            seeds.push_back(std::move(files));
-        return seeds;
-    };
+    target.seeds = gguf_seeds;
     target.run = [](const Execution& execution) { use_tokenizer(execution / "model.gguf", kText); };
     return target;
 }
@@ -378,7 +371,7 @@ Target template_target() {
              reference_files(data_folder() / "golden" / "chat", ".jinja", "chat_template.jinja"))
             seeds.push_back(std::move(files));
         const std::string snippets =
-            read_bytes(source_folder() / "tests" / "interop" / "template_snippets.txt");
+            testing::read_file(source_folder() / "tests" / "interop" / "template_snippets.txt");
         for (std::size_t at = 0; at < snippets.size();) {
             const std::size_t end = std::min(snippets.find("%%%%\n", at), snippets.size());
             seeds.push_back({{"chat_template.jinja", snippets.substr(at, end - at)}});
@@ -429,7 +422,8 @@ Target rows_target() {
                                  "{\"role\": \"user\", \"content\": \"q\"}, "
                                  "{\"role\": \"assistant\", \"content\": \"\u00e9\"}]}\n"})
             seeds.push_back({{"rows.jsonl", rows}});
-        const std::string spam = read_bytes(source_folder() / "examples" / "spam" / "train.jsonl");
+        const std::string spam =
+            testing::read_file(source_folder() / "examples" / "spam" / "train.jsonl");
         seeds.push_back({{"rows.jsonl", spam.substr(0, spam.find('\n', 1500) + 1)}});
         return seeds;
     };

@@ -8,11 +8,11 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
-#include <sstream>
 #include <typeinfo>
 
 #include "fuzz/mutate.h"
 #include "garam/core/parallel.h"
+#include "testing/temp_dir.h"
 
 namespace garam::fuzz {
 namespace {
@@ -31,7 +31,7 @@ std::vector<std::string> inputs_in(const fs::path& folder) {
     std::sort(paths.begin(), paths.end());
     std::vector<std::string> inputs;
     for (const fs::path& path : paths)
-        inputs.push_back(read_bytes(path));
+        inputs.push_back(testing::read_file(path));
     return inputs;
 }
 
@@ -137,13 +137,6 @@ class Worker {
 };
 
 }  // namespace
-
-std::string read_bytes(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream content;
-    content << file.rdbuf();
-    return content.str();
-}
 
 std::uint64_t hash_of(std::string_view bytes) {
     std::uint64_t hash = 0xcbf29ce484222325ull;

@@ -37,7 +37,6 @@ struct WorkerOptions {
 [[noreturn]] void run_worker(const Target& target, const WorkerOptions& options,
                              Progress& progress);
 
-std::string read_bytes(const std::filesystem::path& path);
 std::uint64_t hash_of(std::string_view bytes);
 
 }  // namespace garam::fuzz

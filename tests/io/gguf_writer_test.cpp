@@ -118,9 +118,10 @@ TEST(GgufArchitecture, NamesAreOneToOne) {
                              "blk.0.attn_q_norm.weight", "blk.99999999999999999999.attn_q.weight"})
         EXPECT_FALSE(parse_gguf_name(llama, name)) << name;
     EXPECT_EQ(parse_gguf_name(llama, "blk.7.ffn_up.weight")->layer, 7);
-    EXPECT_TRUE(is_permuted(llama, "attn_k"));
-    EXPECT_FALSE(is_permuted(llama, "attn_v"));
-    EXPECT_FALSE(is_permuted(*find_gguf_architecture("qwen2"), "attn_q"));
+    EXPECT_EQ(permuted_heads(llama, "attn_q", 8, 2), 8);
+    EXPECT_EQ(permuted_heads(llama, "attn_k", 8, 2), 2);
+    EXPECT_EQ(permuted_heads(llama, "attn_v", 8, 2), 0);
+    EXPECT_EQ(permuted_heads(*find_gguf_architecture("qwen2"), "attn_q", 8, 2), 0);
     EXPECT_TRUE(has_one_added(*find_gguf_architecture("gemma2"), "attn_norm"));
     EXPECT_FALSE(has_one_added(*find_gguf_architecture("gemma2"), "attn_q"));
     EXPECT_FALSE(has_one_added(llama, "attn_norm"));

@@ -286,8 +286,12 @@ TEST(DecoderFamilyConfigs, DefaultsAreTransformers) {
     EXPECT_EQ(config_of("smollm3", "").rope.theta, 2000000);
     EXPECT_TRUE(config_of("qwen2", "").qkv_bias);
     EXPECT_FALSE(config_of("qwen2", "").o_bias);
-    EXPECT_EQ(config_of("gemma2", "").tie_word_embeddings, true);
-    EXPECT_FALSE(config_of("exaone", R"("num_layers": 4)").tie_word_embeddings.has_value());
+    const std::set<std::string_view> tied = {"exaone", "gemma2", "gemma3_text", "smollm3"};
+    for (const DecoderFamily& family : decoder_families()) {
+        const std::string_view type = family.model_types[0];
+        const auto stated = config_of(std::string(type), R"("num_layers": 4)").tie_word_embeddings;
+        EXPECT_EQ(stated.value_or(false), tied.contains(type)) << type;
+    }
     for (const char* part : {"0", "-1", "1e300", "0.1", "0.4"})
         EXPECT_THROW(config_of("phi3", std::string(R"("partial_rotary_factor": )") + part), Error);
 }

@@ -334,6 +334,20 @@ TEST(Merge, AnAdapterOfAnotherBaseIsRefused) {
     EXPECT_FALSE(std::filesystem::exists(dir / "config.json"));
 }
 
+TEST(Merge, AHeadThatContradictsTheConfigIsRefused) {
+    const TempDir dir;
+    TinyModel model;
+    model.tied = false;
+    write_tiny_model(dir / "base", model);
+    TinyModel tied = model;
+    tied.tied = true;
+    std::ofstream(dir / "base/config.json") << tied.config().dump();
+    const ModelFiles base = ModelFiles::open(dir / "base");
+    const std::string message = message_of(
+        [&] { write_merged_model(base, tiny_adapter(model, {kUp}), "adapter", dir.path(), {}); });
+    EXPECT_NE(message.find("holds two different tensors"), std::string::npos) << message;
+}
+
 TEST(Merge, AWeightBeyondTheDtypeIsNamed) {
     const TempDir dir;
     const TinyModel model;

@@ -44,18 +44,13 @@ inline std::string device_key(const DeviceProfile& profile) {
 
 }  // namespace garam::testing
 
-// For suites with a DeviceProfile as parameter: the processor as it is, and each card.
-#define GARAM_FOR_CPU_AND_CARDS(suite)                                                     \
-    INSTANTIATE_TEST_SUITE_P(Cpu, suite, ::testing::Values(::garam::detect_cpu_profile()), \
-                             [](const auto&) { return std::string("cpu"); });              \
-    INSTANTIATE_TEST_SUITE_P(                                                              \
-        Cuda, suite, ::testing::ValuesIn(::garam::testing::card_profiles()),               \
-        [](const auto& test) { return ::garam::testing::card_name(test.param); })
-
-// The same with each card only as it is: for jobs, which name their device.
-#define GARAM_FOR_CPU_AND_WHOLE_CARDS(suite)                                               \
-    INSTANTIATE_TEST_SUITE_P(Cpu, suite, ::testing::Values(::garam::detect_cpu_profile()), \
-                             [](const auto&) { return std::string("cpu"); });              \
-    INSTANTIATE_TEST_SUITE_P(                                                              \
-        Cuda, suite, ::testing::ValuesIn(::garam::testing::cards()),                       \
-        [](const auto& test) { return ::garam::testing::card_name(test.param); })
+// For suites with a DeviceProfile as parameter: the processor as it is, and each of the profiles.
+#define GARAM_FOR_CPU_AND(profiles, suite)                                                      \
+    INSTANTIATE_TEST_SUITE_P(Cpu, suite, ::testing::Values(::garam::detect_cpu_profile()),      \
+                             [](const auto&) { return std::string("cpu"); });                   \
+    INSTANTIATE_TEST_SUITE_P(Cuda, suite, ::testing::ValuesIn(profiles), [](const auto& test) { \
+        return ::garam::testing::card_name(test.param);                                         \
+    })
+#define GARAM_FOR_CPU_AND_CARDS(suite) GARAM_FOR_CPU_AND(::garam::testing::card_profiles(), suite)
+// Each card only as it is: for jobs, which name their device.
+#define GARAM_FOR_CPU_AND_WHOLE_CARDS(suite) GARAM_FOR_CPU_AND(::garam::testing::cards(), suite)

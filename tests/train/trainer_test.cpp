@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 #include <limits>
+#include <utility>
 
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
@@ -253,6 +256,15 @@ TEST(Trainer, ResultsOfAnEarlierRunAreNotLost) {
     EXPECT_NE(error_of(job).find("would remove"), std::string::npos);
     EXPECT_EQ(adapter_bytes(job.output() / "adapter"), before);
     job.config.adapter = "";
+    const std::string model = std::exchange(job.config.model, "tiny/model");
+    const std::filesystem::path repository = job.output() / "best/hub/models--tiny--model";
+    testing::write_tiny_model(repository / "snapshots/0123abcd");
+    std::filesystem::create_directory(repository / "refs");
+    std::ofstream(repository / "refs/main") << "0123abcd";
+    setenv("HF_HUB_CACHE", (job.output() / "best/hub").c_str(), 1);
+    EXPECT_NE(error_of(job).find("would remove"), std::string::npos);
+    unsetenv("HF_HUB_CACHE");
+    job.config.model = model;
     EXPECT_EQ(error_of(job), "");
     EXPECT_NE(adapter_bytes(job.output() / "adapter"), before);
 }

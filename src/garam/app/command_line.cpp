@@ -90,7 +90,7 @@ std::unique_ptr<Declared> declare(CLI::App& app, Command& command) {
     return declared;
 }
 
-void refuse_leftovers(const Declared& declared) {
+void refuse_leftovers(Declared& declared) {
     const std::vector<std::string> rest = declared.app->remaining();
     if (rest.empty()) return;
     const std::string& given = rest.front();
@@ -102,7 +102,7 @@ void refuse_leftovers(const Declared& declared) {
         throw Error("unknown option " + given + ": settings are written without dashes, " +
                     given.substr(dashes));
     std::vector<std::string> known = {"--help"};
-    for (const auto& entry : const_cast<Declared&>(declared).arguments.options().entries())
+    for (const auto& entry : declared.arguments.options().entries())
         known.push_back(entry.key);
     const std::string near = nearest(given, known);
     throw Error("unknown option " + given + ": " +
@@ -208,6 +208,10 @@ std::string one_line(const std::string& message) {
         }
     }
     return line;
+}
+
+void warn(const std::string& sentence) {
+    std::fputs(("garam: warning: " + one_line(sentence) + "\n").c_str(), stderr);
 }
 
 int run_command_line(const std::vector<std::unique_ptr<Command>>& commands,

@@ -18,6 +18,9 @@ namespace garam {
 int run_command_line(const std::vector<std::unique_ptr<Command>>& commands,
                      const std::vector<std::string>& arguments);
 
+// "garam: warning: …" on stderr, as one line.
+void warn(const std::string& sentence);
+
 // A message as one line without control characters: parts of it come from files.
 std::string one_line(const std::string& message);
 

@@ -1,7 +1,6 @@
 #include "garam/app/config_dialects.h"
 
 #include <algorithm>
-#include <array>
 
 #include "garam/core/error.h"
 
@@ -212,11 +211,10 @@ constexpr DialectTable::Default kUnslothDefaults[] = {
 };
 
 constexpr DialectTable kTables[] = {
-    {Dialect::trl, kTrlSigns, kTrl, kTrlDefaults, "lora_r", false, false},
-    {Dialect::axolotl, kAxolotlSigns, kAxolotl, kAxolotlDefaults, "lora_r", false, false},
-    {Dialect::llama_factory, kLlamaFactorySigns, kLlamaFactory, kLlamaFactoryDefaults, "lora_rank",
-     true, false},
-    {Dialect::unsloth, kUnslothSigns, kUnsloth, kUnslothDefaults, "r", false, true},
+    {Dialect::trl, kTrlSigns, kTrl, kTrlDefaults, false, false},
+    {Dialect::axolotl, kAxolotlSigns, kAxolotl, kAxolotlDefaults, false, false},
+    {Dialect::llama_factory, kLlamaFactorySigns, kLlamaFactory, kLlamaFactoryDefaults, true, false},
+    {Dialect::unsloth, kUnslothSigns, kUnsloth, kUnslothDefaults, false, true},
 };
 
 struct Reason {

@@ -16,7 +16,7 @@ const char* name_of(Dialect dialect);
 // What becomes of a key.
 enum class Carry : std::uint8_t {
     copy,             // the same meaning under another name
-    copy_first,       // the same, where nothing else has set our key
+    copy_first,       // the same, where nothing else sets our key
     targets,          // names of linears, in a list or with commas; all
     all_linear,       // true: every linear
     optimizer,        // names of Transformers
@@ -55,9 +55,8 @@ struct DialectTable {
         bool of_lora;  // only with method=lora
     };
     std::span<const Default> defaults;
-    const char* rank_key;  // its key of lora.r, from which lora_alpha may follow
-    bool alpha_is_twice_rank;
-    bool sections;  // keys may lie in sections of any name
+    bool alpha_is_twice_rank;  // of LoRA, where nothing is said
+    bool sections;             // keys may lie in sections of any name
 };
 const DialectTable& table_of(Dialect dialect);
 // Keys of Transformers' TrainingArguments.

@@ -1,6 +1,5 @@
 #include "garam/app/config_import.h"
 
-#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <filesystem>
@@ -69,8 +68,6 @@ class Importer {
     ImportedConfig run() && {
         for (const ConfigLine& line : lines_)
             carry(line);
-        for (const ConfigLine& line : late_)
-            if (!is_set("train.seed")) set("train.seed", line.value, line);
         add_defaults();
         settle();
         try {
@@ -156,16 +153,8 @@ class Importer {
         if (is_off(line.value)) return;
         if (line.key.ends_with(".field_messages") && line.value.text == "messages") return;
         if (const char* known = reason_against(line.key)) return leave_out(line, known);
-        const std::string name = last_part(line.key);
-        std::string reason = "nothing here has this meaning";
-        try {
-            table_.set("foreign." + name, line.value, line.source);
-        } catch (const Error& error) {
-            const std::string message = error.what();
-            const std::string known = " is not supported: ";
-            if (const auto at = message.find(known); at != std::string::npos)
-                reason = message.substr(at + known.size());
-        }
+        const std::string* const advice = table_.advice_against(line.key);
+        std::string reason = advice == nullptr ? "nothing here has this meaning" : *advice;
         const std::string ending = "remove it";
         if (reason == ending) reason = "nothing to be said here";
         if (reason.ends_with("; " + ending)) reason.resize(reason.size() - ending.size() - 2);
@@ -180,7 +169,7 @@ class Importer {
                 set(rule.ours, value, line);
                 return;
             case Carry::copy_first:
-                late_.push_back(line);
+                if (!is_set(rule.ours)) set(rule.ours, value, line);
                 return;
             case Carry::targets:
                 carry_targets(rule, line);
@@ -414,7 +403,6 @@ class Importer {
     ConfigTable table_;
     const DialectTable* dialect_ = nullptr;
     ImportedConfig result_;
-    std::vector<ConfigLine> late_;  // count where nothing else says it
     bool evaluates_ = true;
     bool cosine_has_minimum_ = false;
 };

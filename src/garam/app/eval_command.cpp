@@ -1,6 +1,4 @@
 // garam eval CONFIG: how well a model (with its adapter) does on a file of rows.
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -9,6 +7,7 @@
 #include "garam/app/command.h"
 #include "garam/app/command_line.h"
 #include "garam/app/load_job.h"
+#include "garam/app/progress_line.h"
 #include "garam/app/session_arguments.h"
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
@@ -36,36 +35,6 @@ std::string padded(std::string text, std::size_t width) {
     if (text.size() < width) text.insert(0, width - text.size(), ' ');
     return text;
 }
-
-// "12 of 80 rows" on stderr, from the third second on: on one line of a terminal, else a line every
-// ten seconds.
-class EvalProgress {
-  public:
-    EvalProgress(std::int64_t total, std::string unit) : total_(total), unit_(std::move(unit)) {}
-    ~EvalProgress() {
-        if (shown_ && terminal_) std::fputs("\r\033[K", stderr);
-    }
-    EvalProgress(const EvalProgress&) = delete;
-    EvalProgress& operator=(const EvalProgress&) = delete;
-
-    void update(std::int64_t done) {
-        const Clock::time_point now = Clock::now();
-        if (now < next_) return;
-        next_ = now + (terminal_ ? std::chrono::milliseconds(300) : std::chrono::seconds(10));
-        shown_ = true;
-        const std::string text =
-            std::to_string(done) + " of " + std::to_string(total_) + " " + unit_;
-        std::fputs((terminal_ ? "\r\033[K" + text : text + "\n").c_str(), stderr);
-    }
-
-  private:
-    using Clock = std::chrono::steady_clock;
-    std::int64_t total_;
-    std::string unit_;
-    bool terminal_ = isatty(STDERR_FILENO) != 0;
-    bool shown_ = false;
-    Clock::time_point next_ = Clock::now() + std::chrono::seconds(2);
-};
 
 struct Classified {
     const LabelledRow* row = nullptr;
@@ -152,7 +121,7 @@ Examples:
         std::vector<Classified> classified;
         Sequence sequence(session, std::min(set.report.longest + 1, session.context()));
         {
-            EvalProgress progress(static_cast<std::int64_t>(set.rows.size()), "rows");
+            ProgressLine progress;
             for (const LabelledRow& row : set.rows) {
                 const std::vector<double> scores =
                     score_continuations(sequence, row.prompt_ids, row.candidates);
@@ -163,7 +132,8 @@ Examples:
                 for (const double score : scores)
                     sum += std::exp(score - best);
                 classified.push_back({&row, predicted, 1 / sum});
-                progress.update(static_cast<std::int64_t>(classified.size()));
+                progress.show(std::to_string(classified.size()) + " of " +
+                              std::to_string(set.rows.size()) + " rows");
             }
         }
         const double seconds =
@@ -266,9 +236,11 @@ Examples:
         const std::vector<TokenBatch> batches = evaluation_batches(set.samples, kBatchTokens);
         TokenLoss loss;
         {
-            EvalProgress progress(static_cast<std::int64_t>(batches.size()), "batches");
-            loss = evaluate_losses(session, batches,
-                                   [&](std::int64_t done) { progress.update(done); });
+            ProgressLine progress;
+            loss = evaluate_losses(session, batches, [&](std::int64_t done) {
+                progress.show(std::to_string(done) + " of " + std::to_string(batches.size()) +
+                              " batches");
+            });
         }
         const double seconds =
             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -1,16 +1,16 @@
 // garam export MODEL OUT: a model, an adapter in it or the adapter alone, for llama.cpp and Ollama.
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
 
 #include "garam/app/command.h"
 #include "garam/app/command_line.h"
+#include "garam/app/progress_line.h"
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
 #include "garam/io/atomic_write.h"
 #include "garam/io/gguf.h"
 #include "garam/io/gguf_adapter.h"
+#include "garam/models/adapter_targets.h"
+#include "garam/models/decoder_family.h"
 #include "garam/models/gguf_export.h"
 #include "garam/serve/session.h"
 #include "garam/text/gguf_tokenizer_keys.h"
@@ -31,27 +31,6 @@ std::optional<StoredType> type_from(const std::string& name) {
                 " is not supported (supported: base, f32, f16, bf16, q8_0, q4_0, q4_k)");
 }
 
-// A line that overwrites itself, on a terminal only.
-class ProgressLine {
-  public:
-    void show(std::int64_t done, std::int64_t total) {
-        if (!on_terminal_ || total == 0) return;
-        const auto percent =
-            static_cast<int>(100.0 * static_cast<double>(done) / static_cast<double>(total));
-        if (percent == shown_) return;
-        shown_ = percent;
-        std::fprintf(stderr, "\r%3d %% of %.1f MiB", percent,
-                     static_cast<double>(total) / (1024 * 1024));
-    }
-    ~ProgressLine() {
-        if (shown_ >= 0) std::fputs("\n", stderr);
-    }
-
-  private:
-    bool on_terminal_ = isatty(STDERR_FILENO) == 1;
-    int shown_ = -1;
-};
-
 class ExportCommand : public Command {
   public:
     std::string name() const override { return "export"; }
@@ -69,7 +48,9 @@ Examples:
     }
 
     void declare(Arguments& arguments) override {
-        arguments.positional("MODEL", model_, "Hugging Face model folder, or a GGUF file");
+        arguments.positional(
+            "MODEL", model_,
+            "Hugging Face model folder, GGUF file, or org/name in the local cache");
         arguments.positional("OUT", out_, "File to write, ending in .gguf; must not exist");
         arguments.option("--adapter", &adapter_,
                          "PEFT LoRA folder or LoRA GGUF to fold into the model");
@@ -94,6 +75,7 @@ Examples:
             if (!warning.empty()) warn(warning);
         }
         if (adapter_only_) {
+            use_own_names(*adapter, family_of(files.config(), files.path().string()));
             write_gguf_adapter(out_, *adapter, adapter_, files,
                                type_from(type_).value_or(StoredType::f32));
             print(out_ + ": " + std::to_string(adapter->tensors.size()) + " tensors of rank " +
@@ -101,11 +83,25 @@ Examples:
         } else {
             write_model(files, adapter ? &*adapter : nullptr);
         }
-        if (ollama_) write_modelfile();
+        if (ollama_) write_modelfile(files);
         return 0;
     }
 
   private:
+    // GGUF's table has a family's own names, and so must what the settings say of single modules.
+    static void use_own_names(PeftAdapter& adapter, const DecoderFamily& family) {
+        std::vector<std::string> modules;
+        for (AdapterTensor& tensor : adapter.tensors) {
+            tensor.name = own_adapter_key(family, tensor.name);
+            const std::string_view key = tensor.name;
+            constexpr std::string_view kPrefix = "base_model.model.";
+            const std::size_t end = key.rfind(".lora_B.");
+            if (end != key.npos && key.starts_with(kPrefix))
+                modules.emplace_back(key.substr(kPrefix.size(), end - kPrefix.size()));
+        }
+        resolve_adapters(adapter.settings, family, modules);
+    }
+
     // "8", or "2 to 8" where modules differ.
     static std::string ranks_of(const PeftAdapter& adapter) {
         std::int64_t low = adapter.tensors.front().shape.back();
@@ -117,10 +113,6 @@ Examples:
         }
         return low == high ? std::to_string(low)
                            : std::to_string(low) + " to " + std::to_string(high);
-    }
-
-    static void warn(const std::string& sentence) {
-        std::fputs(("garam: warning: " + one_line(sentence) + "\n").c_str(), stderr);
     }
 
     fs::path modelfile() const { return fs::path(out_).parent_path() / "Modelfile"; }
@@ -153,13 +145,16 @@ Examples:
     }
 
     void write_model(const ModelFiles& files, const PeftAdapter* adapter) {
-        GgufTokenizerKeys tokenizer = gguf_tokenizer_keys(model_, embedding_rows(files));
+        GgufTokenizerKeys tokenizer = gguf_tokenizer_keys(files.path(), embedding_rows(files));
         ProgressLine line;
         GgufExportOptions options;
         options.type = type_from(type_);
         options.name = model_name(files);
         options.tokenizer_keys = std::move(tokenizer.keys);
-        options.progress = [&](std::int64_t done, std::int64_t total) { line.show(done, total); };
+        options.progress = [&](std::int64_t done, std::int64_t total) {
+            constexpr std::int64_t kMiB = 1 << 20;
+            line.show(std::to_string(done / kMiB) + " of " + std::to_string(total / kMiB) + " MiB");
+        };
         const GgufExportReport report = write_gguf_model(files, adapter, adapter_, out_, options);
         for (const std::string& note : tokenizer.notes)
             warn(note);
@@ -174,14 +169,14 @@ Examples:
         print(summary + ", " + std::to_string(report.bytes) + " bytes\n");
     }
 
-    void write_modelfile() const {
-        const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(model_);
+    void write_modelfile(const ModelFiles& files) const {
+        const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(files.path());
         const auto chat = ollama_template(*tokenizer);
         const std::string own = "./" + fs::path(out_).filename().string();
         const std::string text =
-            adapter_only_
-                ? ollama_modelfile(fs::absolute(model_).lexically_normal().string(), own, chat)
-                : ollama_modelfile(own, "", chat);
+            adapter_only_ ? ollama_modelfile(fs::absolute(files.path()).lexically_normal().string(),
+                                             own, chat)
+                          : ollama_modelfile(own, "", chat);
         write_file_atomically(modelfile(), text);
         if (!chat && !tokenizer->chat_template().empty())
             warn(

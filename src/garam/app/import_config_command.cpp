@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "garam/app/command.h"
+#include "garam/app/command_line.h"
 #include "garam/app/config_import.h"
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
@@ -45,7 +46,8 @@ Examples:
               std::to_string(imported.left_out.size()) +
               " keys not carried over (listed at its head)\n");
         if (!imported.missing.empty())
-            std::fputs(("garam: still missing: " + imported.missing + "\n").c_str(), stderr);
+            std::fputs(("garam: still missing: " + one_line(imported.missing) + "\n").c_str(),
+                       stderr);
         return 0;
     }
 

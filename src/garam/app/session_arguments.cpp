@@ -1,7 +1,5 @@
 #include "garam/app/session_arguments.h"
 
-#include <cstdio>
-
 #include "garam/app/command_line.h"
 
 namespace garam {
@@ -69,7 +67,7 @@ GenerationOptions AnswerArguments::options(const Session& session) const {
 
 void print_warnings(const Session& session) {
     for (const std::string& warning : session.warnings())
-        std::fputs(("garam: warning: " + one_line(warning) + "\n").c_str(), stderr);
+        warn(warning);
 }
 
 }  // namespace garam

@@ -1,12 +1,11 @@
 // garam tune CONFIG… [KEY=VALUE…]: which algorithms multiply the products of a job fastest on this card.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "garam/app/command.h"
 #include "garam/app/load_job.h"
+#include "garam/app/progress_line.h"
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
 #include "garam/io/atomic_write.h"
@@ -47,25 +46,6 @@ std::string as_text(const ProductTable& table) {
                       heuristic * 1e-3, best * 1e-3);
 }
 
-// "12 of 31 products" on stderr: one line of a terminal, else a line now and then.
-class TuneProgress {
-  public:
-    ~TuneProgress() {
-        if (shown_) std::fputs(terminal_ ? "\r\033[K" : "", stderr);
-    }
-    void update(const TuningProgress& progress) {
-        if (!terminal_ && progress.done % 10 != 0 && progress.done != progress.total) return;
-        const std::string text = fmt::format("{} of {} products, the last: {}", progress.done,
-                                             progress.total, progress.shape->to_string());
-        std::fputs((terminal_ ? "\r\033[K" + text : text + "\n").c_str(), stderr);
-        shown_ = true;
-    }
-
-  private:
-    bool terminal_ = isatty(STDERR_FILENO) != 0;
-    bool shown_ = false;
-};
-
 class TuneCommand : public Command {
   public:
     std::string name() const override { return "tune"; }
@@ -103,9 +83,11 @@ a copy, so that a resumed run goes on with the same bits.)";
         const auto device = make_device(job->profile);
         ProductTable table;
         {
-            TuneProgress progress;
-            table = tune_products(*device, counts, {},
-                                  [&](const TuningProgress& done) { progress.update(done); });
+            ProgressLine progress_line;
+            table = tune_products(*device, counts, {}, [&](const TuningProgress& progress) {
+                progress_line.show(fmt::format("{} of {} products, the last: {}", progress.done,
+                                               progress.total, progress.shape->to_string()));
+            });
         }
         write_file_atomically(out_, table.to_text());
         print(as_text(table) + "written to " + out_ + ": use it with train.tuned_products=" + out_ +

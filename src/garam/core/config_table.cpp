@@ -427,10 +427,15 @@ const ConfigTable::Entry* ConfigTable::find(std::string_view key) const {
     return found == entries_.end() ? nullptr : &*found;
 }
 
-void ConfigTable::throw_unknown(const std::string& key, const std::string& source) const {
+const std::string* ConfigTable::advice_against(std::string_view key) const {
     for (const auto& [name, advice] : refused_)
-        if (name == last_part(key))
-            throw Error(source + ": " + key + " is not supported: " + advice);
+        if (name == last_part(key)) return &advice;
+    return nullptr;
+}
+
+void ConfigTable::throw_unknown(const std::string& key, const std::string& source) const {
+    if (const std::string* advice = advice_against(key))
+        throw Error(source + ": " + key + " is not supported: " + *advice);
     std::vector<std::string> keys;
     for (const Entry& entry : entries_) {
         // The right name in the wrong section, or in none.

@@ -87,6 +87,8 @@ class ConfigTable {
                       std::string meaning);
     // A key of other tools: its last part alone counts, so that it is found in any section.
     void refuse(std::string name, std::string advice);
+    // What refuse() was told of such a key; nullptr: nothing.
+    const std::string* advice_against(std::string_view key) const;
 
     void set(const std::string& key, const ConfigText& value, const std::string& source);
     void set(const std::string& key, const std::string& text, const std::string& source) {

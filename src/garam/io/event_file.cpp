@@ -3,12 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <string_view>
 #include <system_error>
 

@@ -24,21 +24,17 @@ constexpr std::string_view kGgufA = ".lora_a";
 constexpr std::string_view kGgufB = ".lora_b";
 
 std::int64_t heads_of(const GgufMetadata& base, std::string_view module) {
-    if (!is_permuted(*base.architecture, module)) return 0;
-    return module == "attn_q" ? base.num_heads : base.num_kv_heads;
+    return permuted_heads(*base.architecture, module, base.num_heads, base.num_kv_heads);
 }
 
-// The stored rows of a lora_b: row j of half h of a head goes to row 2j + h.
-std::vector<float> permuted_rows(const std::vector<float>& values, std::int64_t rows,
-                                 std::int64_t columns, std::int64_t heads) {
-    const std::int64_t head = rows / heads;
+// The stored rows of a lora_b.
+std::vector<float> permuted_rows(const std::vector<float>& values, const Shape& shape,
+                                 std::int64_t heads) {
+    const std::int64_t columns = shape[1];
     std::vector<float> out(values.size());
-    for (std::int64_t row = 0; row < rows; ++row) {
-        const std::int64_t half = row % head / (head / 2);
-        const std::int64_t pair = row % head % (head / 2);
-        const std::int64_t to = row / head * head + 2 * pair + half;
-        std::copy_n(values.begin() + row * columns, columns, out.begin() + to * columns);
-    }
+    for (std::int64_t row = 0; row < shape[0]; ++row)
+        std::copy_n(values.begin() + row * columns, columns,
+                    out.begin() + permuted_row(row, shape[0] / heads) * columns);
     return out;
 }
 
@@ -264,7 +260,10 @@ void write_gguf_adapter(const std::filesystem::path& path, const PeftAdapter& ad
         {"adapter.type", std::string("lora")},
         {"adapter.lora.alpha", static_cast<float>(alpha)},
     };
-    const bool is_tied = metadata.tied || base.find("lm_head.weight") == nullptr;
+    const Json* const ties = base.config().find("tie_word_embeddings");
+    const bool is_tied = ties != nullptr && !ties->is_null()
+                             ? ties->boolean(base.path().string() + ": tie_word_embeddings")
+                             : base.find("lm_head.weight") == nullptr;
     std::vector<Written> tensors;
     std::vector<GgufWriter::Entry> entries;
     for (const AdapterTensor& tensor : adapter.tensors) {
@@ -276,7 +275,7 @@ void write_gguf_adapter(const std::filesystem::path& path, const PeftAdapter& ad
         const Shape& shape = written.entry.shape;
         std::vector<float> values = written.tensor->values;
         if (written.permuted_heads > 0)
-            values = permuted_rows(values, shape[0], shape[1], written.permuted_heads);
+            values = permuted_rows(values, shape, written.permuted_heads);
         if (written.is_turned) values = turned(values, shape[1], shape[0]);
         if (!written.entry.name.ends_with(kGgufA)) {
             // What its scale is beside that of the file's alpha; 1 where they agree.

@@ -176,7 +176,6 @@ constexpr std::array<GgufArchitecture, 12> kArchitectures = {{
      .activation_key = "hidden_activation",
      .activation = kGelu,
      .head_dim = 256,
-     .tied = true,
      .numbers = kGemma2Numbers},
     {.name = "gemma3",
      .model_type = "gemma3_text",
@@ -188,8 +187,7 @@ constexpr std::array<GgufArchitecture, 12> kArchitectures = {{
      .activation_key = "hidden_activation",
      .activation = kGelu,
      .head_dim = 256,
-     .rope_theta = 1e6,
-     .tied = true},
+     .rope_theta = 1e6},
     {.name = "phi3",
      .model_type = "phi3",
      .class_name = "Phi3ForCausalLM",
@@ -203,8 +201,7 @@ constexpr std::array<GgufArchitecture, 12> kArchitectures = {{
      .layer_prefix = kLayers,
      .layer_names = kLlama,
      .permuted = true,
-     .rope_theta = 2e6,
-     .tied = true},
+     .rope_theta = 2e6},
     {.name = "olmo2",
      .model_type = "olmo2",
      .class_name = "Olmo2ForCausalLM",
@@ -328,8 +325,16 @@ std::string hugging_face_name(const GgufArchitecture& architecture, const GgufTe
     return {};
 }
 
-bool is_permuted(const GgufArchitecture& architecture, std::string_view module) {
-    return architecture.permuted && (module == "attn_q" || module == "attn_k");
+std::int64_t permuted_heads(const GgufArchitecture& architecture, std::string_view module,
+                            std::int64_t num_heads, std::int64_t num_kv_heads) {
+    if (!architecture.permuted) return 0;
+    return module == "attn_q" ? num_heads : module == "attn_k" ? num_kv_heads : 0;
+}
+
+std::int64_t permuted_row(std::int64_t row, std::int64_t head) {
+    if (head == 0) return row;
+    const std::int64_t in_head = row % head;
+    return row - in_head + 2 * (in_head % (head / 2)) + in_head / (head / 2);
 }
 
 bool has_one_added(const GgufArchitecture& architecture, std::string_view module) {

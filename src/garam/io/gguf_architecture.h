@@ -47,7 +47,6 @@ struct GgufArchitecture {
     std::string_view activation = "silu";
     std::int64_t head_dim = 0;  // where a config is silent; 0: hidden_size / num_attention_heads
     double rope_theta = 10000;  // where a config is silent
-    bool tied = false;          // where a config is silent
     std::span<const GgufNumber> numbers;
 };
 
@@ -72,9 +71,12 @@ std::optional<GgufTensorName> parse_hugging_face_name(const GgufArchitecture& ar
 std::string gguf_name(const GgufTensorName& name);
 std::string hugging_face_name(const GgufArchitecture& architecture, const GgufTensorName& name);
 
-// Whether rows of this module are permuted: its heads are num_attention_heads for attn_q,
-// num_key_value_heads for attn_k.
-bool is_permuted(const GgufArchitecture& architecture, std::string_view module);
+// The heads of a module whose rows are permuted: one of the two numbers for attn_q and attn_k, 0 for all others.
+std::int64_t permuted_heads(const GgufArchitecture& architecture, std::string_view module,
+                            std::int64_t num_heads, std::int64_t num_kv_heads);
+// Where a GGUF has that row of Hugging Face's, with `head` rows a head: row j of half h of a head is its row
+// 2j + h. 0: rows are not permuted.
+std::int64_t permuted_row(std::int64_t row, std::int64_t head);
 // Whether 1 is added to what is stored.
 bool has_one_added(const GgufArchitecture& architecture, std::string_view module);
 

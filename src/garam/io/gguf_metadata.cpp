@@ -9,6 +9,33 @@
 namespace garam {
 namespace {
 
+// llama3's divisors of the unscaled frequencies, [head_dim / 2]: 1 below the wavelength
+// original / high, `factor` above original / low, and between them 1 / ((1 - t) / factor + t) with
+// t = (original / wavelength - low) / (high - low).
+std::vector<float> llama3_divisors(std::int64_t head_dim, double theta, double factor, double low,
+                                   double high, double original) {
+    // In fp32 throughout, as llama.cpp's converter has them: the same bits.
+    const auto stretch = static_cast<float>(factor);
+    const auto slow = static_cast<float>(low);
+    const auto span = static_cast<float>(high - low);
+    const auto length = static_cast<float>(original);
+    std::vector<float> divisors;
+    for (std::int64_t pair = 0; pair < head_dim / 2; ++pair) {
+        const float exponent = static_cast<float>(2 * pair) / static_cast<float>(head_dim);
+        const float frequency = 1.0f / std::pow(static_cast<float>(theta), exponent);
+        const float wavelength = static_cast<float>(2 * std::numbers::pi) / frequency;
+        float divisor = 1;
+        if (static_cast<double>(wavelength) > original / low) {
+            divisor = stretch;
+        } else if (static_cast<double>(wavelength) >= original / high) {
+            const float t = (length / wavelength - slow) / span;
+            divisor = 1 / ((1 - t) / stretch + t);
+        }
+        divisors.push_back(divisor);
+    }
+    return divisors;
+}
+
 class Translation {
   public:
     Translation(const Json& config, std::string source)
@@ -104,12 +131,6 @@ class Translation {
         }
         out_.num_heads = heads_;
         out_.num_kv_heads = kv_heads_;
-        out_.vocab_size = size("vocab_size");
-        out_.tied = family_->tied;
-        if (const Json* tied = find("tie_word_embeddings")) {
-            out_.tied = tied->boolean(at("tie_word_embeddings"));
-            out_.tied_is_stated = true;
-        }
         put_size("context_length", size("max_position_embeddings"));
         put_size("embedding_length", hidden_);
         put_size("block_count", layers_);
@@ -119,7 +140,7 @@ class Translation {
         put_size("attention.key_length", head_dim_);
         put_size("attention.value_length", head_dim_);
         put_size("rope.dimension_count", rotated_);
-        put_size("vocab_size", out_.vocab_size);
+        put_size("vocab_size", size("vocab_size"));
         put(own("attention.layer_norm_rms_epsilon"),
             real(config_,
                  find(family_->epsilon_key) != nullptr ? family_->epsilon_key : "rms_norm_eps",
@@ -353,30 +374,6 @@ class Translation {
 };
 
 }  // namespace
-
-std::vector<float> llama3_divisors(std::int64_t head_dim, double theta, double factor, double low,
-                                   double high, double original) {
-    // In fp32 throughout, as llama.cpp's converter has them: the same bits.
-    const auto stretch = static_cast<float>(factor);
-    const auto slow = static_cast<float>(low);
-    const auto span = static_cast<float>(high - low);
-    const auto length = static_cast<float>(original);
-    std::vector<float> divisors;
-    for (std::int64_t pair = 0; pair < head_dim / 2; ++pair) {
-        const float exponent = static_cast<float>(2 * pair) / static_cast<float>(head_dim);
-        const float frequency = 1.0f / std::pow(static_cast<float>(theta), exponent);
-        const float wavelength = static_cast<float>(2 * std::numbers::pi) / frequency;
-        float divisor = 1;
-        if (static_cast<double>(wavelength) > original / low) {
-            divisor = stretch;
-        } else if (static_cast<double>(wavelength) >= original / high) {
-            const float t = (length / wavelength - slow) / span;
-            divisor = 1 / ((1 - t) / stretch + t);
-        }
-        divisors.push_back(divisor);
-    }
-    return divisors;
-}
 
 GgufMetadata gguf_metadata(const Json& config, const std::string& source) {
     return Translation(config, source).take();

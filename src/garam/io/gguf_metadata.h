@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,9 +19,6 @@ struct GgufMetadata {
     std::vector<std::pair<std::string, std::vector<float>>> tensors;
     std::int64_t num_heads = 0;
     std::int64_t num_kv_heads = 0;
-    std::int64_t vocab_size = 0;
-    bool tied = false;  // as the config says or the family has it
-    bool tied_is_stated = false;
     // One sentence each: what llama.cpp is known to compute otherwise.
     std::vector<std::string> notes;
 };
@@ -30,11 +26,5 @@ struct GgufMetadata {
 // Throws Error naming `source` and the key: a family that is not in the table, a size that is missing,
 // a setting that GGUF has no word for.
 GgufMetadata gguf_metadata(const Json& config, const std::string& source);
-
-// llama3's divisors of the unscaled frequencies, [head_dim / 2]: 1 below the wavelength
-// original / high_freq_factor, `factor` above original / low_freq_factor, and between them
-// 1 / ((1 - t) / factor + t) with t = (original / wavelength - low) / (high - low); in fp32.
-std::vector<float> llama3_divisors(std::int64_t head_dim, double theta, double factor, double low,
-                                   double high, double original);
 
 }  // namespace garam

@@ -3,7 +3,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -147,8 +146,7 @@ class ModelReader {
                  std::to_string(layers_));
         StoredTensor tensor = stored;
         tensor.name = hugging_face_name(*architecture_, *name);
-        if (is_permuted(*architecture_, name->module))
-            mark_permuted(tensor, name->module == "attn_q" ? heads_ : kv_heads_);
+        mark_permuted(tensor, permuted_heads(*architecture_, name->module, heads_, kv_heads_));
         tensor.one_added = has_one_added(*architecture_, name->module);
         has_head_ |= name->module == "output";
         if (name->module == "token_embd" && tensor.shape.rank() == 2)
@@ -159,6 +157,7 @@ class ModelReader {
     }
 
     void mark_permuted(StoredTensor& tensor, std::int64_t heads) const {
+        if (heads == 0) return;
         const bool divides =
             tensor.shape.rank() > 0 && tensor.shape[0] == heads * head_dim_ && head_dim_ % 2 == 0;
         if (!divides)

@@ -1,9 +1,7 @@
 #include "garam/io/gguf_writer.h"
 
 #include <bit>
-#include <cstring>
 #include <limits>
-#include <type_traits>
 #include <unordered_set>
 
 #include "garam/core/error.h"

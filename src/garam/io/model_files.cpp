@@ -1,6 +1,5 @@
 #include "garam/io/model_files.h"
 
-#include <algorithm>
 #include <system_error>
 #include <unordered_map>
 #include <utility>

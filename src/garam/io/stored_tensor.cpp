@@ -9,6 +9,7 @@
 
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
+#include "garam/io/gguf_architecture.h"
 #include "garam/quant/gguf_blocks.h"
 
 namespace garam {
@@ -131,7 +132,6 @@ void for_each_piece(const StoredTensor& tensor, const Body& body) {
         });
         return;
     }
-    // Row j of half h (of the head's two) lies at row 2j + h of the file.
     const std::int64_t rows = tensor.shape[0];
     const std::int64_t columns = elements / rows;
     const std::int64_t head = rows / tensor.permuted_heads;
@@ -139,13 +139,8 @@ void for_each_piece(const StoredTensor& tensor, const Body& body) {
                 tensor.name + ": rows do not divide into heads of rotary pairs");
     parallel_for(rows, std::max<std::int64_t>(1, kGrain / columns),
                  [&](std::int64_t begin, std::int64_t end) {
-                     for (std::int64_t row = begin; row < end; ++row) {
-                         const std::int64_t in_head = row % head;
-                         const std::int64_t half = in_head / (head / 2);
-                         const std::int64_t pair = in_head % (head / 2);
-                         const std::int64_t stored = row - in_head + 2 * pair + half;
-                         span(stored * columns, row * columns, columns);
-                     }
+                     for (std::int64_t row = begin; row < end; ++row)
+                         span(permuted_row(row, head) * columns, row * columns, columns);
                  });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace garam {
 namespace {
@@ -280,6 +281,27 @@ class Builder {
 };
 
 }  // namespace
+
+bool DecoderConfig::ties_head(const ModelFiles& files) const {
+    const std::string file = files.path().string();
+    const std::string head_name = std::string(family->tensors.head) + ".weight";
+    const StoredTensor* const head = files.find(head_name);
+    const bool tied = tie_word_embeddings.value_or(head == nullptr);
+    if (tied && head != nullptr) {
+        const std::string embedding_name = std::string(family->tensors.embedding) + ".weight";
+        const StoredTensor& embedding = files.at(embedding_name);
+        if (head->type != embedding.type || head->bytes != embedding.bytes ||
+            std::memcmp(head->data, embedding.data, head->bytes) != 0)
+            throw Error(file + ": the config ties " + head_name + " to " + embedding_name +
+                        ", but the file holds two different tensors: set tie_word_embeddings to "
+                        "false or remove " +
+                        head_name);
+    }
+    if (!tied && head == nullptr)
+        throw Error(file + ": tensor " + head_name +
+                    " is missing, and tie_word_embeddings is false");
+    return tied;
+}
 
 DecoderConfig DecoderConfig::from_json(const Json& json, const std::string& source) {
     json.object(source);

@@ -8,6 +8,7 @@
 
 #include "garam/core/activation.h"
 #include "garam/core/json.h"
+#include "garam/io/model_files.h"
 #include "garam/models/decoder_family.h"
 #include "garam/models/rope_config.h"
 #include "garam/ops/logit_scale.h"
@@ -52,6 +53,9 @@ struct DecoderConfig {
 
     std::int64_t q_width() const { return num_heads * head_dim; }
     std::int64_t kv_width() const { return num_kv_heads * head_dim; }
+    // Whether the head is the embedding. Throws Error where the files contradict: they hold no head of an
+    // untied model, or one of a tied model that differs from the embedding.
+    bool ties_head(const ModelFiles& files) const;
 
     // From config.json in the older (rope_theta, rope_scaling, torch_dtype) or the newer field style
     // (rope_parameters, dtype). Throws Error naming the source and key: for what is missing, out of range

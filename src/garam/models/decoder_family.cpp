@@ -1,7 +1,6 @@
 #include "garam/models/decoder_family.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "garam/models/config_reader.h"
 
@@ -76,7 +75,8 @@ constexpr DecoderFamily kFamilies[] = {
      .tensors = kExaoneNames,
      .num_layers_key = "num_layers",
      .eps_key = "layer_norm_epsilon",
-     .activation_key = "activation_function"},
+     .activation_key = "activation_function",
+     .is_tied = true},
     {.name = "EXAONE-4",
      .model_types = {"exaone4"},
      .architecture = "Exaone4ForCausalLM",
@@ -133,6 +133,7 @@ constexpr DecoderFamily kFamilies[] = {
      .model_types = {"smollm3"},
      .architecture = "SmolLM3ForCausalLM",
      .rope_theta = 2000000,
+     .is_tied = true,
      .biases = Biases::by_config,
      .windows = Windows::unturned_layers,
      .use_sliding_window = true,

@@ -147,8 +147,8 @@ class Decoder::Loader {
         need_norm(std::string(names.final_norm), c.hidden_size, model_.head_.norm);
         model_.head_.scale = c.logits;
         const std::string head = std::string(names.head) + ".weight";
-        tied_ = c.tie_word_embeddings.value_or(files_.find(head) == nullptr);
-        if (tied_ && holds_shared_head(files_, head, embedding)) used_.insert(head);
+        tied_ = c.ties_head(files_);
+        if (tied_) used_.insert(head);  // the files may hold the shared matrix twice
         if (tied_ && (saves(names.embedding) || saves(names.head))) {
             // A whole copy of one is trained without the other, as in PEFT.
             tied_ = false;

@@ -49,26 +49,22 @@ StoredType default_type(const ModelFiles& base) {
     return is_gguf_export_type(most) ? most : StoredType::q8_0;
 }
 
+template <typename T>
+bool round_row(const double* row, std::size_t count, double added, std::byte* out) {
+    for (std::size_t i = 0; i < count; ++i) {
+        const T value = rounded<T>(row[i] + added);
+        if (!std::isfinite(static_cast<float>(value))) return false;
+        std::memcpy(out + sizeof(T) * i, &value, sizeof(T));
+    }
+    return true;
+}
+
 // One row to the type's bytes; nothing is written where a value is beyond its range.
 bool encode_row(StoredType type, const double* row, std::int64_t columns, double added,
                 std::byte* out) {
     const auto count = static_cast<std::size_t>(columns);
-    if (type == StoredType::f16) {
-        for (std::size_t i = 0; i < count; ++i) {
-            const float16 value = rounded_to_f16(row[i] + added);
-            if (!std::isfinite(static_cast<float>(value))) return false;
-            std::memcpy(out + 2 * i, &value.bits, 2);
-        }
-        return true;
-    }
-    if (type == StoredType::bf16) {
-        for (std::size_t i = 0; i < count; ++i) {
-            const bfloat16 value = rounded_to_bf16(row[i] + added);
-            if (!std::isfinite(static_cast<float>(value))) return false;
-            std::memcpy(out + 2 * i, &value.bits, 2);
-        }
-        return true;
-    }
+    if (type == StoredType::f16) return round_row<float16>(row, count, added, out);
+    if (type == StoredType::bf16) return round_row<bfloat16>(row, count, added, out);
     std::vector<float> values(count);
     for (std::size_t i = 0; i < count; ++i) {
         values[i] = static_cast<float>(row[i] + added);
@@ -98,10 +94,6 @@ class Exporter {
         report_.type = options.type.value_or(default_type(base));
         GARAM_CHECK(is_gguf_export_type(report_.type), "a type that is not written");
         report_.notes = metadata_.notes;
-        const bool has_head = base.find("lm_head.weight") != nullptr;
-        if (!has_head && metadata_.tied_is_stated && !metadata_.tied)
-            throw Error(base.path().string() +
-                        ": tensor lm_head.weight is missing, and tie_word_embeddings is false");
         for (const StoredTensor& tensor : weights_.tensors())
             plan(tensor);
     }
@@ -147,14 +139,12 @@ class Exporter {
         Planned planned;
         planned.tensor = &tensor;
         planned.entry = {gguf_name(*name), tensor.shape, type_of(tensor, *name)};
-        if (is_permuted(*metadata_.architecture, name->module)) {
-            planned.permuted_heads =
-                name->module == "attn_q" ? metadata_.num_heads : metadata_.num_kv_heads;
-            if (tensor.shape[0] % (2 * planned.permuted_heads) != 0)
-                throw Error(base_.path().string() + ": tensor " + tensor.name + " of shape " +
-                            tensor.shape.to_string() + " does not divide into " +
-                            std::to_string(planned.permuted_heads) + " heads");
-        }
+        planned.permuted_heads = permuted_heads(*metadata_.architecture, name->module,
+                                                metadata_.num_heads, metadata_.num_kv_heads);
+        if (planned.permuted_heads > 0 && tensor.shape[0] % (2 * planned.permuted_heads) != 0)
+            throw Error(base_.path().string() + ": tensor " + tensor.name + " of shape " +
+                        tensor.shape.to_string() + " does not divide into " +
+                        std::to_string(planned.permuted_heads) + " heads");
         if (has_one_added(*metadata_.architecture, name->module)) planned.added = 1;
         planned_.push_back(std::move(planned));
     }
@@ -195,13 +185,6 @@ class Exporter {
         return entries;
     }
 
-    // Row j of half h of a head goes to row 2j + h; whole heads stay where they are.
-    static std::int64_t place_of(std::int64_t row, std::int64_t head) {
-        if (head == 0) return row;
-        const std::int64_t in_head = row % head;
-        return row - in_head + 2 * (in_head % (head / 2)) + in_head / (head / 2);
-    }
-
     void write_tensor(GgufWriter& writer, const Planned& planned) {
         const StoredTensor& tensor = *planned.tensor;
         const std::int64_t rows = tensor.shape.rows();
@@ -219,7 +202,8 @@ class Exporter {
             out.resize(static_cast<std::size_t>(count * row_bytes));
             weights_.for_each_row(
                 tensor, first, count, [&](std::int64_t row, const double* values) {
-                    std::byte* const place = out.data() + (place_of(row, head) - first) * row_bytes;
+                    std::byte* const place =
+                        out.data() + (permuted_row(row, head) - first) * row_bytes;
                     if (!encode_row(planned.entry.type, values, columns, planned.added, place))
                         throw Error(tensor.name + ": a value in row " + std::to_string(row) +
                                     " is beyond the range of " +
@@ -237,7 +221,7 @@ class Exporter {
         std::vector<float> out(static_cast<std::size_t>(columns));
         weights_.for_each_row(*planned.tensor, [&](std::int64_t, const double* values) {
             for (std::int64_t i = 0; i < columns; ++i)
-                out[static_cast<std::size_t>(place_of(i, head))] =
+                out[static_cast<std::size_t>(permuted_row(i, head))] =
                     static_cast<float>(values[i] + planned.added);
         });
         writer.write(planned.entry.name, out.data(), planned.entry.bytes());

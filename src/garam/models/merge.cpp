@@ -217,20 +217,22 @@ float rounded_to_odd(double value) {
     const bool above = std::abs(static_cast<double>(nearest)) > std::abs(value);
     return std::bit_cast<float>(above ? bits - 1 : bits + 1);
 }
-template <typename T>
-T rounded(double value);
+}  // namespace
+
 template <>
-float rounded<float>(double value) {
+float rounded(double value) {
     return static_cast<float>(value);
 }
 template <>
-bfloat16 rounded<bfloat16>(double value) {
+bfloat16 rounded(double value) {
     return bfloat16(rounded_to_odd(value));
 }
 template <>
-float16 rounded<float16>(double value) {
+float16 rounded(double value) {
     return float16(rounded_to_odd(value));
 }
+
+namespace {
 
 // One tensor as it is written.
 template <typename T>
@@ -354,7 +356,7 @@ MergedWeights::MergedWeights(const ModelFiles& base, const std::vector<WeightedA
     }
     const EndNames ends(base);
     const DecoderConfig config = DecoderConfig::from_json(base.config(), base.path().string());
-    impl->tied = config.tie_word_embeddings.value_or(base.find(ends.head) == nullptr);
+    impl->tied = config.ties_head(base);
     // Trained tokens are rows of both.
     bool unties = impl->tied && impl->changes.contains(ends.head);
     std::vector<Change> of_both;
@@ -415,13 +417,6 @@ void MergedWeights::for_each_row(const StoredTensor& tensor, std::int64_t first,
             body(first + o, row.data());
         }
     });
-}
-
-bfloat16 rounded_to_bf16(double value) {
-    return rounded<bfloat16>(value);
-}
-float16 rounded_to_f16(double value) {
-    return rounded<float16>(value);
 }
 
 Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOptions& options) {

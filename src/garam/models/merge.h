@@ -58,9 +58,9 @@ class MergedWeights {
     std::unique_ptr<const Impl> impl_;
 };
 
-// A double to bf16 or f16, rounded once.
-bfloat16 rounded_to_bf16(double value);
-float16 rounded_to_f16(double value);
+// A double to float, bfloat16 or float16, rounded once.
+template <typename T>
+T rounded(double value);
 
 struct MergeOptions {
     // f32, f16 or bf16 for every tensor. Unset: a Hugging Face base keeps each tensor's own; a GGUF base

@@ -119,9 +119,15 @@ std::string text_or_empty(const Json& model, std::string_view key, const std::st
                                                 : value->string(where + "." + std::string(key));
 }
 
-// A merge is "left right" or ["left", "right"].
-std::pair<std::string_view, std::string_view> parts_of(const Json& merge,
-                                                       const std::string& where) {
+std::string byte_token(unsigned byte) {
+    constexpr std::string_view kDigits = "0123456789ABCDEF";
+    return std::string("<0x") + kDigits[byte >> 4] + kDigits[byte & 15] + ">";
+}
+
+}  // namespace
+
+std::pair<std::string_view, std::string_view> parts_of_merge(const Json& merge,
+                                                             const std::string& where) {
     if (merge.is_array()) {
         const Json::Array& parts = merge.array();
         if (parts.size() != 2) throw Error(where + ": not a pair");
@@ -134,13 +140,6 @@ std::pair<std::string_view, std::string_view> parts_of(const Json& merge,
                     "\" is not two tokens with a space between");
     return {line.substr(0, space), line.substr(space + 1)};
 }
-
-std::string byte_token(unsigned byte) {
-    constexpr std::string_view kDigits = "0123456789ABCDEF";
-    return std::string("<0x") + kDigits[byte >> 4] + kDigits[byte & 15] + ">";
-}
-
-}  // namespace
 
 BpeModel::BpeModel(const Json& model, bool byte_level, const Vocabulary& vocabulary,
                    const std::string& source)
@@ -178,7 +177,7 @@ BpeModel::BpeModel(const Json& model, bool byte_level, const Vocabulary& vocabul
     std::string joined;
     for (std::size_t rank = 0; rank < merges.size(); ++rank) {
         const std::string here = where + ".merges[" + std::to_string(rank) + "]";
-        const auto [left, right] = parts_of(merges[rank], here);
+        const auto [left, right] = parts_of_merge(merges[rank], here);
         joined.assign(left);
         joined += right;
         const auto id_of = [&](std::string_view token) {

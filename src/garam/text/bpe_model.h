@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "garam/core/json.h"
@@ -19,6 +21,10 @@ namespace garam {
 const std::array<char32_t, 256>& byte_characters();
 // The byte that a character spells, or -1.
 int byte_of_character(char32_t character);
+
+// Both sides of an entry of "merges": "left right" or ["left", "right"]. Throws Error beginning with `where`.
+std::pair<std::string_view, std::string_view> parts_of_merge(const Json& merge,
+                                                             const std::string& where);
 
 class BpeModel {
   public:

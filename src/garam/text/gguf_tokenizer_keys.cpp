@@ -4,6 +4,7 @@
 
 #include "garam/core/error.h"
 #include "garam/io/gguf.h"
+#include "garam/text/bpe_model.h"
 #include "garam/text/bpe_tokenizer.h"
 #include "garam/text/tokenizer_files.h"
 #include "garam/text/unicode.h"
@@ -18,8 +19,6 @@ constexpr std::int32_t kControl = 3;
 constexpr std::int32_t kUserDefined = 4;
 constexpr std::int32_t kUnused = 5;
 constexpr std::int32_t kByte = 6;
-
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 
 GgufTokenizerKeys copied(const GgufFile& file) {
     GgufTokenizerKeys out;
@@ -145,24 +144,15 @@ class TokenizerWriter {
         return token.empty() ? std::nullopt : tokenizer_.id_of(token);
     }
 
-    std::vector<std::pair<std::string, std::string>> merge_pairs() const {
-        std::vector<std::pair<std::string, std::string>> pairs;
-        for (const Json& merge : model_.at("merges", files_.source).array(files_.source)) {
-            if (merge.is_array()) {
-                pairs.emplace_back(merge.array().at(0).string(), merge.array().at(1).string());
-                continue;
-            }
-            const std::string& line = merge.string(files_.source);
-            const std::size_t space = line.find(' ');
-            pairs.emplace_back(line.substr(0, space), line.substr(space + 1));
-        }
-        return pairs;
+    const Json::Array& merge_list() const {
+        return model_.at("merges", files_.source).array(files_.source);
     }
 
     std::vector<std::string> merges() const {
         std::vector<std::string> lines;
-        for (const auto& [left, right] : merge_pairs()) {
-            lines.push_back(left);
+        for (const Json& merge : merge_list()) {
+            const auto [left, right] = parts_of_merge(merge, files_.source);
+            lines.emplace_back(left);
             lines.back() += ' ';
             lines.back() += right;
         }
@@ -170,13 +160,15 @@ class TokenizerWriter {
     }
 
     std::vector<float> scores() {
-        const auto pairs = merge_pairs();
+        const Json::Array& merges = merge_list();
         std::unordered_map<std::string, std::size_t> rank;  // of the first merge that makes a token
         std::size_t last = 0;
         bool in_order = true;  // as merging by the joined token's score has them
-        for (std::size_t i = 0; i < pairs.size(); ++i) {
-            const std::size_t first =
-                rank.emplace(pairs[i].first + pairs[i].second, i).first->second;
+        for (std::size_t i = 0; i < merges.size(); ++i) {
+            const auto [left, right] = parts_of_merge(merges[i], files_.source);
+            std::string joined(left);
+            joined += right;
+            const std::size_t first = rank.emplace(std::move(joined), i).first->second;
             in_order &= first >= last;
             last = first;
         }
@@ -186,10 +178,10 @@ class TokenizerWriter {
             float score = 0;
             if (types_[id] == kNormal || types_[id] == kUserDefined)
                 score =
-                    -static_cast<float>(found != rank.end() ? found->second : pairs.size() + id);
+                    -static_cast<float>(found != rank.end() ? found->second : merges.size() + id);
             scores.push_back(score);
         }
-        if (!in_order || splits(rank) != pairs.size())
+        if (!in_order || splits(rank) != merges.size())
             out_.notes.push_back(
                 "the tokenizer's merges are not those that SentencePiece scores give: llama.cpp "
                 "may "

@@ -1,7 +1,5 @@
 #include "garam/text/token_decoder.h"
 
-#include <algorithm>
-
 #include "garam/core/error.h"
 #include "garam/text/bpe_model.h"
 #include "garam/text/unicode.h"

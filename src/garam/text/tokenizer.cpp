@@ -1,7 +1,5 @@
 #include "garam/text/tokenizer.h"
 
-#include <algorithm>
-
 #include "garam/core/error.h"
 #include "garam/io/gguf.h"
 #include "garam/io/hub_cache.h"

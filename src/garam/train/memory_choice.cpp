@@ -1,6 +1,5 @@
 #include "garam/train/memory_choice.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 

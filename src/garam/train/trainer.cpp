@@ -7,6 +7,7 @@
 #include "garam/core/error.h"
 #include "garam/data/prefetching_loader.h"
 #include "garam/io/atomic_write.h"
+#include "garam/io/hub_cache.h"
 #include "garam/optim/schedule.h"
 #include "garam/train/checkpoint.h"
 #include "garam/train/host_tensors.h"
@@ -392,7 +393,8 @@ EndReport train(const JobConfig& config, const std::string& config_yaml,
     const RunFolder folder(output_dir);
     if (resumed.empty())
         folder.check_free(config.train.overwrite_output_dir,
-                          {config.model, config.adapter, config.data.train, config.data.validation,
+                          {job->files.path(), find_model_path(config.adapter).path,
+                           config.data.train, config.data.validation,
                            config.train.tuned_products});
     std::optional<Checkpoint> checkpoint;
     if (!resumed.empty()) {
