@@ -89,6 +89,7 @@ TEST(Trainer, KilledAndResumedEqualsUninterrupted) {
             if (o == "adamw_torch" && m == "lora") {
                 job.config.loraplus_lr_ratio = 4;
                 job.config.lora.rank_pattern = {{"q_proj", 2}};
+                job.config.lora.trainable_token_indices = {256, 5};
             }
             if (o == "sgd") {
                 job.config.lora.target_modules = {"q_proj", "embed_tokens"};
