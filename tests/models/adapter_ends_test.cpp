@@ -140,8 +140,9 @@ TEST_P(AdapterEnds, ReadAndMergedComputeTheSame) {
             applied.lora = read.settings;
             DecoderHarness again(files, applied, GetParam());
             again.model.load_adapter(read, "read");
-            EXPECT_EQ(again.logits(batch()), want);
+            expect_near(again.logits(batch()), want);
             if (GetParam().is_cuda()) continue;  // merging is the host's
+            EXPECT_EQ(again.logits(batch()), want);
 
             const auto out = folder / "merged";
             std::filesystem::create_directory(out);
