@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "garam/core/error.h"
+#include "garam/io/gguf.h"
 #include "garam/io/safetensors.h"
 #include "io/gguf_builder.h"
 #include "io/mutation.h"
@@ -20,13 +21,16 @@ using testing::GgufBuilder;
 using testing::TempDir;
 
 // A Llama of 2 heads of 4 (1 for k and v): its config alone counts.
-ModelFiles base_in(const TempDir& dir) {
+ModelFiles base_in(const TempDir& dir, const std::string& tied = "false") {
     dir.write("base/config.json", R"({"model_type": "llama", "hidden_size": 8,
         "intermediate_size": 6, "num_hidden_layers": 1, "num_attention_heads": 2,
-        "num_key_value_heads": 1, "vocab_size": 5, "max_position_embeddings": 16})");
+        "num_key_value_heads": 1, "vocab_size": 5, "max_position_embeddings": 16,
+        "tie_word_embeddings": )" + tied +
+                                      "}");
     float value = 1;
     write_safetensors(dir / "base/model.safetensors",
-                      {{"model.norm.weight", Tensor(&value, DType::f32, {1}, DeviceKind::cpu)}});
+                      {{"model.norm.weight", Tensor(&value, DType::f32, {1}, DeviceKind::cpu)},
+                       {"lm_head.weight", Tensor(&value, DType::f32, {1}, DeviceKind::cpu)}});
     return ModelFiles::open(dir / "base");
 }
 
@@ -115,6 +119,43 @@ TEST(GgufAdapter, RanksAndScalesOfModulesComeBack) {
     }
 }
 
+// llama.cpp has the embedding's lora_a turned over, rows of tokens; of a tied pair it takes none.
+TEST(GgufAdapter, OfTheEmbeddingAndTheHead) {
+    const TempDir dir;
+    PeftAdapter adapter;
+    adapter.settings.r = 2;
+    adapter.settings.lora_alpha = 4;
+    const std::string embedding = "base_model.model.model.embed_tokens.lora_embedding_";
+    adapter.tensors = {{embedding + "A", {2, 5}, counting(10)},
+                       {embedding + "B", {8, 2}, counting(16)},
+                       {"base_model.model.lm_head.lora_A.weight", {2, 8}, counting(16)},
+                       {"base_model.model.lm_head.lora_B.weight", {5, 2}, counting(10)}};
+    const ModelFiles base = base_in(dir);
+    write_gguf_adapter(dir / "a.gguf", adapter, "source", base);
+    const auto file = GgufFile::open(dir / "a.gguf");
+    for (const StoredTensor& tensor : file->tensors()) {
+        if (tensor.name != "token_embd.weight.lora_a") continue;
+        EXPECT_EQ(tensor.shape, Shape({5, 2}));
+        std::vector<float> values(10);
+        read_tensor(tensor, values.data());
+        EXPECT_EQ(values, (std::vector<float>{0, 5, 1, 6, 2, 7, 3, 8, 4, 9}));
+    }
+    const PeftAdapter read = read_gguf_adapter(dir / "a.gguf", base);
+    ASSERT_EQ(read.tensors.size(), adapter.tensors.size());
+    for (std::size_t i = 0; i < read.tensors.size(); ++i) {
+        EXPECT_EQ(read.tensors[i].name, adapter.tensors[i].name);
+        EXPECT_EQ(read.tensors[i].shape, adapter.tensors[i].shape);
+        EXPECT_EQ(read.tensors[i].values, adapter.tensors[i].values);
+    }
+    const TempDir tied;
+    try {
+        write_gguf_adapter(dir / "b.gguf", adapter, "source", base_in(tied, "true"));
+        ADD_FAILURE() << "an adapter of a tied embedding was written";
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("that the base ties"), std::string::npos);
+    }
+}
+
 TEST(GgufAdapter, LiesAreNamed) {
     const TempDir dir;
     const ModelFiles base = base_in(dir);
@@ -186,6 +227,7 @@ TEST(GgufAdapter, WhatDoesNotFitTheBaseIsNamed) {
     };
     expect("base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector", {8},
            "is no LoRA tensor");
+    expect("base_model.model.lm_head.weight", {5, 8}, "is a whole weight");
     expect("base_model.model.score.lora_A.weight", {1, 8}, "belongs to no module that GGUF names");
     expect("base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight", {6, 1},
            "6 rows, which 2 heads of the base do not divide");

@@ -158,10 +158,6 @@ TEST(PeftAdapter, GoldenFoldersReadOrAreRefusedByName) {
         if (name.find("dora") != std::string::npos) {
             EXPECT_NE(refusal.find("use_dora = true is not supported"), std::string::npos)
                 << refusal;
-        } else if (name.find("embed") != std::string::npos) {
-            EXPECT_NE(refusal.find("embed_tokens.lora_embedding_A is not supported"),
-                      std::string::npos)
-                << refusal;
         } else if (refusal != "read") {
             EXPECT_NE(refusal.find("not supported"), std::string::npos) << refusal;
         } else {
@@ -209,12 +205,11 @@ TEST(PeftAdapter, SettingsThatChangeTheMathematicsAreRefusedByName) {
         {"use_dora", "true"},
         {"use_qalora", "true"},
         {"use_bdlora", R"({"nblocks": 2})"},
-        {"modules_to_save", R"(["lm_head"])"},
         {"lora_bias", "true"},
         {"bias", "\"some\""},
         {"fan_in_fan_out", "true"},
         {"layer_replication", "[[0, 1]]"},
-        {"trainable_token_indices", "[1]"},
+        {"trainable_token_indices", R"({"wte": [1]})"},
         {"target_parameters", R"(["experts"])"},
         {"alora_invocation_tokens", "[1, 2]"},
         {"megatron_config", R"({"a": 1})"},
@@ -320,7 +315,7 @@ TEST(PeftAdapter, TensorsThatDoNotFitAreNamed) {
                 kQ + ".lora_B.weight has shape [2, 3], but r is 2");
     expect_part(with({{good[0].first, tensor({2})}, good[1]}), "has shape [2], but r is 2");
     for (const char* name :
-         {"base_model.model.model.embed_tokens.lora_embedding_A", "model.q_proj.lora_A.weight",
+         {"model.embed_tokens.lora_embedding_A", "model.q_proj.lora_A.weight",
           "base_model.model.q.lora_magnitude_vector", "base_model.model.lm_head.weight",
           "base_model.model..lora_A.weight.extra", "base_model.model.lora_A.weight"})
         expect_part(with({good[0], good[1], {name, tensor({2, 3})}}),
@@ -329,6 +324,28 @@ TEST(PeftAdapter, TensorsThatDoNotFitAreNamed) {
         with({good[0], good[1], {"base_model.model.lm_head.base_layer.weight", tensor({2, 3})}}),
         "read");
     EXPECT_EQ(read_peft_adapter(dir.path()).tensors.size(), 2u);
+    // A whole module where the settings name it.
+    adapter.settings.modules_to_save = {"head"};
+    write_peft_adapter(dir.path(), adapter.settings, good);
+    EXPECT_EQ(with({good[0], good[1], {"base_model.model.lm_head.weight", tensor({2, 3})}}),
+              "read");
+    const PeftAdapter saved = read_peft_adapter(dir.path());
+    EXPECT_EQ(saved.tensors.size(), 3u);
+    EXPECT_EQ(saved.settings.modules_to_save, adapter.settings.modules_to_save);
+    expect_part(with({good[0], good[1], {"base_model.model.embed.weight", tensor({2, 3})}}),
+                "embed.weight is not supported");
+    adapter.settings.trainable_token_indices = {5, 2, 9};
+    write_peft_adapter(dir.path(), adapter.settings, good);
+    const std::string tokens =
+        "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta";
+    EXPECT_EQ(with({good[0], good[1], {tokens, tensor({3, 2})}}), "read");
+    EXPECT_EQ(read_peft_adapter(dir.path()).settings.trainable_token_indices,
+              adapter.settings.trainable_token_indices);
+    expect_part(with({good[0], good[1], {tokens, tensor({2, 3})}}), "names 3 tokens");
+    // The embedding's pair.
+    const std::string embedding = "base_model.model.embed.lora_embedding_";
+    EXPECT_EQ(with({{embedding + "A", tensor({2, 3})}, {embedding + "B", tensor({3, 2})}}), "read");
+    expect_part(with({{embedding + "A", tensor({2, 3})}}), embedding + "B is missing beside");
     adapter.b[5] = std::numeric_limits<float>::quiet_NaN();
     expect_part(with(good), "tensor " + kQ + ".lora_B.weight [4, 2]: element 5 is NaN");
 }

@@ -113,7 +113,7 @@ TEST(JobConfig, AnEpsilonOfZeroIsRefused) {
 TEST(JobConfig, RefusesKeysOfOtherToolsByName) {
     for (const char* key :
          {"train.fp16", "load_in_4bit", "train.deepspeed", "train.fsdp", "lora.use_dora",
-          "lora.eva_config", "lora.modules_to_save", "train.push_to_hub", "train.hub_model_id",
+          "lora.eva_config", "train.push_to_hub", "train.hub_model_id",
           "train.dataloader_prefetch_factor", "train.optim_args", "train.eval_strategy",
           "lora.task_type", "train.max_seq_length", "base_model"}) {
         EXPECT_EQ(refusal_of(std::string(key) + "=1")

@@ -83,6 +83,18 @@ TEST(MemoryPlan, EqualsWhatTheRunAllocatesToTheByte) {
                  c.lora.lora_dropout = 0;
              },
              [](JobConfig& c) { c.train.per_device_train_batch_size = 5; },
+             [](JobConfig& c) {
+                 c.lora.target_modules = {"q_proj", "embed_tokens", "lm_head"};
+                 c.lora.lora_dropout = 0.1;
+             },
+             [](JobConfig& c) {
+                 c.train.bf16 = true;
+                 c.lora.target_modules = {"embed_tokens"};
+                 c.lora.modules_to_save = {"lm_head", "input_layernorm"};
+             },
+             [](JobConfig& c) {
+                 c.lora.trainable_token_indices = {256, 257, 5};
+             },
          }) {
         // Rows of one length: the largest micro-batch of the plan is one that the run has.
         testing::TinyJob job(std::vector<int>(12, 31));

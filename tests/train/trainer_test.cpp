@@ -89,6 +89,11 @@ TEST(Trainer, KilledAndResumedEqualsUninterrupted) {
             if (o == "adamw_torch" && m == "lora") {
                 job.config.loraplus_lr_ratio = 4;
                 job.config.lora.rank_pattern = {{"q_proj", 2}};
+                job.config.lora.trainable_token_indices = {256, 5};
+            }
+            if (o == "sgd") {
+                job.config.lora.target_modules = {"q_proj", "embed_tokens"};
+                job.config.lora.modules_to_save = {"lm_head", "input_layernorm"};
             }
             job.config.train.save_steps = 3;
             job.config.train.eval_steps = 2;

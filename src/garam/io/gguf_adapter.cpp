@@ -15,7 +15,11 @@ namespace {
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kPeftA = ".lora_A.weight";
 constexpr std::string_view kPeftB = ".lora_B.weight";
-constexpr std::string_view kBias = ".bias";
+constexpr std::string_view kPeftEmbeddingA = ".lora_embedding_A";
+constexpr std::string_view kPeftEmbeddingB = ".lora_embedding_B";
+// llama.cpp looks rows up in its lora_a: that of PEFT turned over.
+constexpr std::string_view kGgufEmbedding = "token_embd";
+constexpr std::string_view kGgufHead = "output";
 constexpr std::string_view kGgufA = ".lora_a";
 constexpr std::string_view kGgufB = ".lora_b";
 
@@ -38,30 +42,51 @@ struct Written {
     GgufWriter::Entry entry;
     const AdapterTensor* tensor = nullptr;
     std::int64_t permuted_heads = 0;
+    bool is_turned = false;
     std::string module;
 };
 
+std::vector<float> turned(const std::vector<float>& values, std::int64_t rows,
+                          std::int64_t columns) {
+    std::vector<float> out(values.size());
+    for (std::int64_t row = 0; row < rows; ++row)
+        for (std::int64_t column = 0; column < columns; ++column)
+            out[static_cast<std::size_t>(column * rows + row)] =
+                values[static_cast<std::size_t>(row * columns + column)];
+    return out;
+}
+
 Written written_of(const AdapterTensor& tensor, const std::string& source, const GgufMetadata& base,
-                   StoredType type) {
-    const bool is_a = tensor.name.ends_with(kPeftA);
-    if (tensor.name.ends_with(kBias))
+                   bool is_tied, StoredType type) {
+    const std::size_t lora = tensor.name.rfind(".lora_");
+    if (lora == std::string::npos)
         throw Error(source + ": " + tensor.name +
-                    " is a trained bias, which a LoRA GGUF cannot hold: export the merged model");
-    if (!tensor.name.starts_with(kPrefix) || (!is_a && !tensor.name.ends_with(kPeftB)))
+                    (tensor.name.ends_with(".bias") ? " is a trained bias" : " is a whole weight") +
+                    ", which a LoRA GGUF cannot hold: export the merged model");
+    const std::string end = tensor.name.substr(lora);
+    const bool is_a = end == kPeftA || end == kPeftEmbeddingA;
+    if (!tensor.name.starts_with(kPrefix) || (!is_a && end != kPeftB && end != kPeftEmbeddingB))
         throw Error(source + ": " + tensor.name + " is no LoRA tensor of a linear layer");
-    const std::string module = tensor.name.substr(
-        kPrefix.size(), tensor.name.size() - kPrefix.size() - (is_a ? kPeftA : kPeftB).size());
+    const std::string module = tensor.name.substr(kPrefix.size(), lora - kPrefix.size());
     const std::string weight = module + ".weight";
     const auto name = parse_hugging_face_name(*base.architecture, weight);
     if (!name)
         throw Error(source + ": " + tensor.name + " belongs to no module that GGUF names for " +
                     std::string(base.architecture->name));
+    if (is_tied && (name->module == kGgufEmbedding || name->module == kGgufHead))
+        throw Error(source + ": " + tensor.name +
+                    " belongs to one of two weights that the base ties, for which llama.cpp takes "
+                    "no adapter: export the merged model");
     Written written;
     written.entry.name = gguf_name(*name) + std::string(is_a ? kGgufA : kGgufB);
     written.entry.shape = tensor.shape;
     written.entry.type = type;
     written.tensor = &tensor;
     written.module = module;
+    if (end == kPeftEmbeddingA) {
+        written.is_turned = true;
+        written.entry.shape = {tensor.shape[1], tensor.shape[0]};
+    }
     if (is_a) return written;
     written.permuted_heads = heads_of(base, name->module);
     if (written.permuted_heads > 0 && tensor.shape[0] % (2 * written.permuted_heads) != 0)
@@ -154,7 +179,8 @@ class AdapterReader {
             fail("tensor " + stored.name + " is no LoRA tensor of a " +
                  std::string(base_.architecture->name) +
                  " model (<module>.weight.lora_a and .lora_b)");
-        const int rank_axis = is_a ? 0 : 1;
+        const bool is_embedding = name->module == kGgufEmbedding;
+        const int rank_axis = is_a && !is_embedding ? 0 : 1;
         if (stored.shape.rank() != 2 || stored.shape[rank_axis] < 1)
             fail("tensor " + stored.name + " has shape " + stored.shape.to_string() +
                  ", which is no matrix of a pair");
@@ -178,13 +204,19 @@ class AdapterReader {
         if (is_a) adapter_.settings.target_modules.push_back(module);
 
         AdapterTensor out;
-        out.name = std::string(kPrefix) + module + std::string(is_a ? kPeftA : kPeftB);
+        const std::string_view ends[] = {kPeftA, kPeftB, kPeftEmbeddingA, kPeftEmbeddingB};
+        out.name = std::string(kPrefix) + module +
+                   std::string(ends[(is_embedding ? 2 : 0) + (is_a ? 0 : 1)]);
         out.shape = stored.shape;
         out.values.resize(static_cast<std::size_t>(stored.shape.elements()));
         try {
             read_tensor(tensor, out.values.data());
         } catch (const Error& error) {
             fail(error.what());
+        }
+        if (is_embedding && is_a) {
+            out.values = turned(out.values, out.shape[0], out.shape[1]);
+            out.shape = {out.shape[1], out.shape[0]};
         }
         adapter_.tensors.push_back(std::move(out));
     }
@@ -228,10 +260,14 @@ void write_gguf_adapter(const std::filesystem::path& path, const PeftAdapter& ad
         {"adapter.type", std::string("lora")},
         {"adapter.lora.alpha", static_cast<float>(alpha)},
     };
+    const Json* const ties = base.config().find("tie_word_embeddings");
+    const bool is_tied = ties != nullptr && !ties->is_null()
+                             ? ties->boolean(base.path().string() + ": tie_word_embeddings")
+                             : base.find("lm_head.weight") == nullptr;
     std::vector<Written> tensors;
     std::vector<GgufWriter::Entry> entries;
     for (const AdapterTensor& tensor : adapter.tensors) {
-        tensors.push_back(written_of(tensor, source, metadata, type));
+        tensors.push_back(written_of(tensor, source, metadata, is_tied, type));
         entries.push_back(tensors.back().entry);
     }
     GgufWriter writer(path, keys, std::move(entries));
@@ -240,6 +276,7 @@ void write_gguf_adapter(const std::filesystem::path& path, const PeftAdapter& ad
         std::vector<float> values = written.tensor->values;
         if (written.permuted_heads > 0)
             values = permuted_rows(values, shape, written.permuted_heads);
+        if (written.is_turned) values = turned(values, shape[1], shape[0]);
         if (!written.entry.name.ends_with(kGgufA)) {
             // What its scale is beside that of the file's alpha; 1 where they agree.
             const double factor =

@@ -58,6 +58,17 @@ bool ends_with_module(const std::string& path, const std::string& name) {
            path[path.size() - name.size() - 1] == '.';
 }
 
+std::string saved_by(const std::vector<std::string>& modules, const std::string& path) {
+    for (const std::string& name : modules) {
+        for (std::size_t end = path.size(); end != std::string::npos;
+             end = path.rfind('.', end - 1)) {
+            if (std::string_view(path).substr(0, end).ends_with(name)) return name;
+            if (end == 0) break;
+        }
+    }
+    return {};
+}
+
 LoraTargets::LoraTargets(const LoraSettings& settings) : settings_(settings) {
     if (is_pattern(settings_.target_modules))
         targets_.emplace(settings_.target_modules[0], "target_modules");

@@ -28,6 +28,11 @@ struct LoraSettings {
     std::vector<std::pair<std::string, double>> alpha_pattern;
     std::string bias =
         "none";  // which biases are trained beside it: none, all, lora_only (of its modules)
+    // Modules of which a whole copy is trained beside the adapter: ends of their names, or of what they are
+    // parts of. As PEFT has it, "norm" names input_layernorm, too.
+    std::vector<std::string> modules_to_save;
+    // Rows of the token embedding, and of a head tied to it, that are trained for themselves.
+    std::vector<std::int64_t> trainable_token_indices;
     std::string base_model_name_or_path;
 
     // Of modules without a pattern: alpha / r, or alpha / sqrt(r) with rsLoRA.
@@ -39,6 +44,9 @@ bool is_pattern(const std::vector<std::string>& modules);
 
 // The module of that path is named by `name`: it is its path or the end of it.
 bool ends_with_module(const std::string& path, const std::string& name);
+
+// The first of `modules` that names the module of that path or one that it lies in; empty: none.
+std::string saved_by(const std::vector<std::string>& modules, const std::string& path);
 
 // Settings applied to modules by their paths, as PEFT does. Throws Error naming the field whose regular
 // expression is none.

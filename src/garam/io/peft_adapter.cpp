@@ -22,18 +22,23 @@ constexpr const char* kTensorsName = "adapter_model.safetensors";
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kEndA = ".lora_A.weight";
 constexpr std::string_view kEndB = ".lora_B.weight";
+constexpr std::string_view kEndEmbeddingA = ".lora_embedding_A";
+constexpr std::string_view kEndEmbeddingB = ".lora_embedding_B";
+constexpr std::string_view kEndTokens = ".token_adapter.trainable_tokens_delta";
 constexpr std::string_view kEndBias = ".bias";
 constexpr std::int64_t kLargestRank = 1 << 20;
 
 // Keys of PEFT's LoraConfig that change what the adapter computes, or which modules it has beyond what
 // its tensors say, unless they are null, false, 0 or empty.
-constexpr std::array<std::string_view, 18> kUnsupportedUnlessEmpty = {
-    "use_dora",          "use_qalora",        "use_bdlora",
-    "modules_to_save",   "lora_bias",         "fan_in_fan_out",
-    "layer_replication", "target_parameters", "trainable_token_indices",
-    "megatron_config",   "arrow_config",      "alora_invocation_tokens",
-    "kasa_config",       "velora_config",     "monteclora_config",
-    "loftq_config",      "corda_config",      "lora_ga_config"};
+constexpr std::array<std::string_view, 16> kUnsupportedUnlessEmpty = {
+    "use_dora",          "use_qalora",
+    "use_bdlora",        "lora_bias",
+    "fan_in_fan_out",    "layer_replication",
+    "target_parameters", "megatron_config",
+    "arrow_config",      "alora_invocation_tokens",
+    "kasa_config",       "velora_config",
+    "monteclora_config", "loftq_config",
+    "corda_config",      "lora_ga_config"};
 
 // Initialisations that leave the base weights as they are; the others subtract something from them, so
 // that the adapter belongs to a base that is not on the disk.
@@ -83,6 +88,11 @@ class ConfigReader {
         if (const Json* value = present("base_model_name_or_path"))
             settings.base_model_name_or_path = value->string(at("base_model_name_or_path"));
         read_targets(settings);
+        read_token_indices(settings);
+        if (const Json* value = present("modules_to_save")) {
+            for (const Json& name : value->array(at("modules_to_save")))
+                settings.modules_to_save.push_back(name.string(at("modules_to_save")));
+        }
         settings.rank_pattern = numbers("rank_pattern", 1, kLargestRank);
         for (const auto& [pattern, rank] : settings.rank_pattern)
             if (rank != std::floor(rank))
@@ -115,6 +125,21 @@ class ConfigReader {
         const double result = value->number(at(key));
         if (!std::isfinite(result)) throw Error(at(key) + " must be finite");
         return result;
+    }
+    // A list of the embedding's tokens, or a map from its name to them.
+    void read_token_indices(LoraSettings& settings) const {
+        const Json* value = present("trainable_token_indices");
+        if (value == nullptr) return;
+        if (value->is_object()) {
+            if (value->object().size() != 1 ||
+                !value->object().begin()->first.ends_with("embed_tokens"))
+                refuse("trainable_token_indices", value->dump(),
+                       "supported are tokens of embed_tokens");
+            value = &value->object().begin()->second;
+        }
+        for (const Json& index : value->array(at("trainable_token_indices")))
+            settings.trainable_token_indices.push_back(
+                index.integer(at("trainable_token_indices")));
     }
     // Names, or nothing where the file says it otherwise: the tensors then say what it comes to.
     void read_targets(LoraSettings& settings) const {
@@ -175,6 +200,8 @@ class TensorReader {
         : path_(path),
           targets_(settings),
           has_biases_(settings.bias != "none"),
+          saved_(settings.modules_to_save),
+          tokens_(static_cast<std::int64_t>(settings.trainable_token_indices.size())),
           file_(SafetensorsFile::open(path)) {}
 
     // Also collects the module paths, in the order of the file.
@@ -187,13 +214,25 @@ class TensorReader {
                 continue;
             }
             if (name.find(".base_layer.") != std::string::npos) continue;
-            const bool is_a = name.ends_with(kEndA);
-            const std::string_view end = is_a ? kEndA : kEndB;
-            if (!name.starts_with(kPrefix) || !name.ends_with(end) ||
-                name.size() <= kPrefix.size() + end.size())
+            const Pair* const pair = pair_of(name);
+            if (tokens_ > 0 && name.starts_with(kPrefix) && name.ends_with(kEndTokens)) {
+                if (stored.shape.rank() != 2 || stored.shape[0] != tokens_)
+                    throw Error(path_.string() + ": tensor " + name + " has shape " +
+                                stored.shape.to_string() + ", but " + kConfigName + " names " +
+                                std::to_string(tokens_) + " tokens");
+                tensors.push_back(values_of(stored));
+                continue;
+            }
+            if (pair == nullptr && is_saved(name)) {
+                tensors.push_back(values_of(stored));
+                continue;
+            }
+            if (pair == nullptr || !name.starts_with(kPrefix) ||
+                name.size() <= kPrefix.size() + pair->end.size())
                 refuse_kind(name);
-            check_pair(stored, module_of(name, end), is_a);
-            if (is_a) modules.push_back(module_of(name, end));
+            const std::string module = module_of(name, pair->end);
+            check_pair(stored, module, *pair);
+            if (pair->is_a) modules.push_back(module);
 
             tensors.push_back(values_of(stored));
         }
@@ -206,7 +245,8 @@ class TensorReader {
         throw Error(path_.string() + ": tensor " + name +
                     " is not supported; supported are LoRA on linear layers (" +
                     std::string(kPrefix) + "<module>" + std::string(kEndA) + " and " +
-                    std::string(kEndB) + ")");
+                    std::string(kEndB) + "), on the embedding (" + std::string(kEndEmbeddingA) +
+                    " and " + std::string(kEndEmbeddingB) + ") and modules_to_save");
     }
 
     AdapterTensor values_of(const StoredTensor& stored) const {
@@ -222,14 +262,36 @@ class TensorReader {
         return tensor;
     }
 
-    void check_pair(const StoredTensor& stored, const std::string& module, bool is_a) const {
-        const int rank_axis = is_a ? 0 : 1;
+    // The end of a LoRA tensor's key, and that of the other of its pair.
+    struct Pair {
+        std::string_view end, other;
+        bool is_a;
+    };
+    static const Pair* pair_of(const std::string& name) {
+        static constexpr std::array<Pair, 4> kPairs = {{{kEndA, kEndB, true},
+                                                        {kEndB, kEndA, false},
+                                                        {kEndEmbeddingA, kEndEmbeddingB, true},
+                                                        {kEndEmbeddingB, kEndEmbeddingA, false}}};
+        for (const Pair& pair : kPairs)
+            if (name.ends_with(pair.end)) return &pair;
+        return nullptr;
+    }
+
+    bool is_saved(const std::string& name) const {
+        if (!name.starts_with(kPrefix)) return false;
+        const std::size_t end = name.rfind('.');
+        return end > kPrefix.size() &&
+               !saved_by(saved_, name.substr(kPrefix.size(), end - kPrefix.size())).empty();
+    }
+
+    void check_pair(const StoredTensor& stored, const std::string& module, const Pair& pair) const {
+        const int rank_axis = pair.is_a ? 0 : 1;
         const std::int64_t rank = targets_.rank(module);
         if (stored.shape.rank() != 2 || stored.shape[rank_axis] != rank)
             throw Error(path_.string() + ": tensor " + stored.name + " has shape " +
                         stored.shape.to_string() + ", but r is " + std::to_string(rank) + " in " +
                         kConfigName);
-        const std::string other = std::string(kPrefix) + module + std::string(is_a ? kEndB : kEndA);
+        const std::string other = std::string(kPrefix) + module + std::string(pair.other);
         if (file_->find(other) == nullptr)
             throw Error(path_.string() + ": tensor " + other + " is missing beside " + stored.name);
     }
@@ -237,6 +299,8 @@ class TensorReader {
     fs::path path_;
     LoraTargets targets_;
     bool has_biases_;
+    std::vector<std::string> saved_;
+    std::int64_t tokens_;
     std::shared_ptr<const SafetensorsFile> file_;
 };
 
@@ -270,6 +334,9 @@ Json config_of(const LoraSettings& settings) {
     Json::Array layers_pattern;
     for (const std::string& name : settings.layers_pattern)
         layers_pattern.emplace_back(name);
+    Json::Array saved;
+    for (const std::string& name : settings.modules_to_save)
+        saved.emplace_back(name);
     Json config(Json::Object{
         {"alpha_pattern", numbers_json(settings.alpha_pattern)},
         {"auto_mapping", Json()},
@@ -288,7 +355,7 @@ Json config_of(const LoraSettings& settings) {
         {"lora_dropout", Json(settings.lora_dropout)},
         {"megatron_config", Json()},
         {"megatron_core", Json("megatron.core")},
-        {"modules_to_save", Json()},
+        {"modules_to_save", saved.empty() ? Json() : Json(std::move(saved))},
         {"peft_type", Json("LORA")},
         {"r", Json(settings.r)},
         {"rank_pattern", numbers_json(settings.rank_pattern)},
@@ -298,7 +365,13 @@ Json config_of(const LoraSettings& settings) {
         {"use_dora", Json(false)},
         {"use_rslora", Json(settings.use_rslora)},
     });
-    // Older readers do not know this key.
+    // Older readers do not know these keys.
+    if (!settings.trainable_token_indices.empty()) {
+        Json::Array tokens;
+        for (const std::int64_t token : settings.trainable_token_indices)
+            tokens.emplace_back(token);
+        config.set("trainable_token_indices", Json(std::move(tokens)));
+    }
     if (!settings.exclude_modules.empty())
         config.set("exclude_modules", modules_json(settings.exclude_modules));
     return config;

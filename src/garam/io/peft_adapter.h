@@ -1,5 +1,7 @@
 // LoRA adapters in PEFT's folder format: adapter_config.json and adapter_model.safetensors with keys
-// "base_model.model.<module path>.lora_A.weight" [r, in] and ".lora_B.weight" [out, r]; trained biases under
+// "base_model.model.<module path>.lora_A.weight" [r, in] and ".lora_B.weight" [out, r]; of the token embedding
+// ".lora_embedding_A" [r, vocab] and ".lora_embedding_B" [hidden, r]; modules_to_save under their own names;
+// trained biases under
 // ".base_layer.bias" of modules with an adapter, ".bias" of others.
 #pragma once
 

@@ -98,4 +98,11 @@ void initialise_lora(LoraInit init, std::uint64_t seed, std::uint64_t number, co
     std::copy(b.begin(), b.end(), B.data<float>());
 }
 
+void initialise_embedding_lora(std::uint64_t seed, std::uint64_t number, const Tensor& B) {
+    Random random(seed, number);
+    float* const b = B.data<float>();
+    for (std::int64_t e = 0; e < B.elements(); ++e)
+        b[e] = static_cast<float>(random.normal());
+}
+
 }  // namespace garam

@@ -22,4 +22,7 @@ LoraInit lora_init_from_name(const std::string& name);
 void initialise_lora(LoraInit init, std::uint64_t seed, std::uint64_t number, const Tensor& A,
                      const Tensor& B);
 
+// Of the token embedding, whichever is chosen: A zero, B [hidden, r] normal of deviation 1.
+void initialise_embedding_lora(std::uint64_t seed, std::uint64_t number, const Tensor& B);
+
 }  // namespace garam

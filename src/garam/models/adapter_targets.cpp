@@ -31,14 +31,18 @@ class Resolver {
           targets_(lora),
           by_pattern_(is_pattern(lora.target_modules)) {}
 
-    std::map<std::string, ModuleAdapter> resolve(const std::vector<std::string>& linears) {
+    std::map<std::string, ModuleAdapter> resolve(std::vector<std::string> linears,
+                                                 const std::vector<std::string>& ends) {
+        const bool all_linear =
+            lora_.target_modules.size() == 1 && lora_.target_modules[0] == "all-linear";
+        if (!all_linear) linears.insert(linears.end(), ends.begin(), ends.end());
         std::map<std::string, ModuleAdapter> adapters;
         for (const std::string& path : linears)
             if (wants(path)) adapters.emplace(path, settings_of(path));
         for (const std::string& target : lora_.target_modules) {
             if (!matched_.contains(target))
                 throw Error("lora.target_modules: \"" + target +
-                            "\" matches no linear layer of the model (there are: " +
+                            "\" matches no module of the model that takes an adapter (there are: " +
                             last_parts(linears) + "; or all-linear)");
         }
         if (adapters.empty())
@@ -127,8 +131,41 @@ class Resolver {
 
 std::map<std::string, ModuleAdapter> resolve_adapters(LoraSettings& lora,
                                                       const DecoderFamily& family,
-                                                      const std::vector<std::string>& linears) {
-    return Resolver(lora, family).resolve(linears);
+                                                      const std::vector<std::string>& linears,
+                                                      const std::vector<std::string>& ends) {
+    return Resolver(lora, family).resolve(linears, ends);
+}
+
+bool is_saved_module(const LoraSettings& lora, const DecoderFamily& family,
+                     const std::string& path) {
+    return !saved_by(lora.modules_to_save, path).empty() ||
+           !saved_by(lora.modules_to_save, common_module(family, path)).empty();
+}
+
+std::set<std::string> resolve_saved_modules(LoraSettings& lora, const DecoderFamily& family,
+                                            const std::vector<std::string>& modules,
+                                            const std::map<std::string, ModuleAdapter>& adapters) {
+    std::set<std::string> saved, matched, by_other_names;
+    for (const std::string& path : modules) {
+        const std::string own = saved_by(lora.modules_to_save, path);
+        const std::string common = saved_by(lora.modules_to_save, common_module(family, path));
+        if (own.empty() && common.empty()) continue;
+        saved.insert(path);
+        matched.insert(own.empty() ? common : own);
+        if (own.empty()) by_other_names.insert(path);
+        if (adapters.contains(path))
+            throw Error("lora.modules_to_save and lora.target_modules both name " + path +
+                        ": keep one");
+    }
+    for (const std::string& name : lora.modules_to_save) {
+        if (!matched.contains(name))
+            throw Error("lora.modules_to_save: \"" + name +
+                        "\" matches no module of the model (there are: " + last_parts(modules) +
+                        ")");
+    }
+    // What the adapter's file is to say.
+    if (!by_other_names.empty()) lora.modules_to_save.assign(saved.begin(), saved.end());
+    return saved;
 }
 
 }  // namespace garam

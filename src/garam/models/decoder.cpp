@@ -5,7 +5,6 @@
 
 #include "garam/core/error.h"
 #include "garam/ops/elementwise.h"
-#include "garam/ops/embedding.h"
 #include "garam/ops/embedding_noise.h"
 #include "garam/runtime/transfer.h"
 
@@ -70,11 +69,6 @@ BatchPlace Decoder::batch_place(std::uint32_t steps_done, std::int64_t cached) c
             .long_rows = max_positions_};
 }
 
-void Decoder::embed(Stream& stream, const DeviceBatch& batch, const Tensor& x) {
-    embedding_forward(stream, batch.ids, embedding_, x,
-                      static_cast<float>(config_.embedding_factor));
-}
-
 void Decoder::block_forward(Stream& stream, const Block& block, const PassContext& pass,
                             const Tensor& x, const Tensor& out, BlockSaved& saved,
                             const AttentionCache* cache) {
@@ -125,7 +119,7 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
     {
         const PhaseScope phase(stream.meter(), "forward");
         const RangeScope range(stream, "forward");
-        embed(stream, device, x);
+        token_embedding_forward(stream, embedding_, device.ids, x);
         if (pass.neftune_noise_alpha > 0)
             embedding_noise(stream, x, static_cast<float>(pass.neftune_noise_alpha),
                             {pass.seed, device.step, 0, device.positions, device.samples},
@@ -149,7 +143,7 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
         const ScratchScope scope(arena);
         const Tensor losses = arena.scratch(DType::f32, device.targets.shape());
         lm_head_loss(stream, head_, loss_, x, device.target_rows, device.targets, losses, loss_sum,
-                     dhidden);
+                     dhidden, context.dropout);
     }
     if (offload != nullptr) offload->done(stream, last);
     {
@@ -168,15 +162,13 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
                 block_forward(stream, block, context, saved[l].x, out, saved[l], nullptr);
             }
             gated_mlp_backward(stream, block.mlp, context, saved[l].middle, saved[l].mlp, dx);
-            const bool needs_dx = l > 0 || embedding_gradient_;
+            const bool needs_dx = l > 0 || embedding_.is_trained();
             self_attention_backward(stream, block.attention, context, saved[l].x,
                                     saved[l].attention, dx, needs_dx);
             arena.rewind(before);
             if (offload != nullptr) offload->done(stream, static_cast<std::int64_t>(l));
         }
-        if (embedding_gradient_)
-            embedding_backward(stream, device.ids, dhidden, embedding_gradient_,
-                               static_cast<float>(config_.embedding_factor));
+        token_embedding_backward(stream, embedding_, device.ids, dhidden);
     }
     arena.rewind(start);
 }
@@ -192,7 +184,7 @@ Tensor Decoder::run_blocks(Stream& stream, const DeviceBatch& batch, const PassC
     const Shape hidden{batch.tokens(), config_.hidden_size};
     Tensor x = arena.push(compute_, hidden, Purpose::activations);
     Tensor other = arena.push(compute_, hidden, Purpose::activations);
-    embed(stream, batch, x);
+    token_embedding_forward(stream, embedding_, batch.ids, x);
     BlockSaved unused;
     for (std::size_t l = 0; l < blocks_.size(); ++l) {
         AttentionCache seen;

@@ -24,6 +24,7 @@
 #include "garam/nn/lm_head.h"
 #include "garam/nn/parameter.h"
 #include "garam/nn/self_attention.h"
+#include "garam/nn/token_embedding.h"
 
 namespace garam {
 
@@ -153,7 +154,6 @@ class Decoder {
     PassContext pass_context(const DeviceBatch& batch, const TrainingPass* pass) const;
     // The first row of the rotary tables for a sequence of so many tokens.
     std::int64_t first_rotary_row(std::int64_t length) const;
-    void embed(Stream& stream, const DeviceBatch& batch, const Tensor& x);
     void block_forward(Stream& stream, const Block& block, const PassContext& pass, const Tensor& x,
                        const Tensor& out, BlockSaved& saved, const AttentionCache* cache);
     static bool is_recordable(const Stream& stream, const DeviceBatch& batch);
@@ -173,8 +173,7 @@ class Decoder {
     DType compute_;
     std::optional<LoraSettings> lora_;
     std::vector<Buffer> buffers_;
-    Tensor embedding_;
-    Tensor embedding_gradient_;
+    TokenEmbedding embedding_;
     std::vector<Block> blocks_;
     LmHead head_;
     std::int64_t max_positions_ = 0;

@@ -1,5 +1,6 @@
 // Construction of a Decoder: which tensors it needs, where they lie, what is trained.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -9,7 +10,9 @@
 #include "garam/core/error.h"
 #include "garam/models/adapter_targets.h"
 #include "garam/models/decoder.h"
-#include "garam/models/rope.h"
+#include "garam/models/decoder_tensors.h"
+#include "garam/models/rotary_tables.h"
+#include "garam/models/token_rows.h"
 #include "garam/ops/elementwise.h"
 #include "garam/runtime/transfer.h"
 
@@ -35,7 +38,7 @@ class Decoder::Loader {
 
     void load() {
         gather_weights();
-        refuse_unknown_tensors();
+        refuse_unknown_tensors(files_, used_, model_.config_);
         if (options_.lora) find_adapters();
         if (card_) pack_projections();
         if (options_.trained == Trained::all_weights) {
@@ -64,6 +67,7 @@ class Decoder::Loader {
         bool bias;
     };
     struct Slot {
+        std::string name;
         const StoredTensor* stored;
         Tensor* place;
         Tensor* gradient;
@@ -76,18 +80,22 @@ class Decoder::Loader {
         bool decay;
         Tensor* place;  // where the model computes with it
         Tensor* gradient;
-        float factor = 1;  // of the place's values
+        float factor = 1;           // of the place's values
+        bool is_of_tokens = false;  // its places are rows of the embedding
     };
 
     // One weight: its file tensor checked against the shape that the config implies.
     void need(const std::string& name, const Shape& shape, Tensor* place, Tensor* gradient) {
-        const StoredTensor& stored = files_.at(name);
+        need(name, files_.at(name), shape, place, gradient);
+    }
+    void need(const std::string& name, const StoredTensor& stored, const Shape& shape,
+              Tensor* place, Tensor* gradient) {
         if (!(stored.shape == shape))
             throw Error(files_.path().string() + ": tensor " + name + " has shape " +
                         stored.shape.to_string() + ", but the config says " + shape.to_string());
         used_.insert(name);
         model_.total_elements_ += shape.elements();
-        slots_.push_back({&stored, place, gradient, shape.rank() > 1});
+        slots_.push_back({name, &stored, place, gradient, shape.rank() > 1});
     }
 
     // Its linears by path and output features.
@@ -121,8 +129,10 @@ class Decoder::Loader {
     void gather_weights() {
         const DecoderConfig& c = model_.config_;
         const TensorNames& names = c.family->tensors;
-        need(std::string(names.embedding) + ".weight", {c.vocab_size, c.hidden_size},
-             &model_.embedding_, &model_.embedding_gradient_);
+        const std::string embedding = std::string(names.embedding) + ".weight";
+        need(embedding, {c.vocab_size, c.hidden_size}, &model_.embedding_.table,
+             &model_.embedding_.table_gradient);
+        model_.embedding_.factor = static_cast<float>(c.embedding_factor);
         // Before anything is made by the number.
         if (static_cast<std::size_t>(c.num_layers) > files_.tensors().size())
             throw Error(files_.path().string() + ": the config's num_hidden_layers is " +
@@ -138,12 +148,21 @@ class Decoder::Loader {
         model_.head_.scale = c.logits;
         const std::string head = std::string(names.head) + ".weight";
         tied_ = c.ties_head(files_);
-        if (tied_) {
-            used_.insert(head);  // the files may hold the shared matrix twice
-        } else {
+        if (tied_) used_.insert(head);  // the files may hold the shared matrix twice
+        if (tied_ && (saves(names.embedding) || saves(names.head))) {
+            // A whole copy of one is trained without the other, as in PEFT.
+            tied_ = false;
+            need(head, files_.at(embedding), {c.vocab_size, c.hidden_size}, &model_.head_.weight,
+                 &model_.head_.weight_gradient);
+        } else if (!tied_) {
             need(head, {c.vocab_size, c.hidden_size}, &model_.head_.weight,
                  &model_.head_.weight_gradient);
         }
+    }
+
+    bool saves(std::string_view path) const {
+        return options_.lora &&
+               is_saved_module(*options_.lora, *model_.config_.family, std::string(path));
     }
 
     void gather_attention(const std::string& layer, const DecoderConfig::Layer& own,
@@ -199,27 +218,19 @@ class Decoder::Loader {
         mlp.activation = c.activation;
     }
 
-    void refuse_unknown_tensors() {
-        for (const StoredTensor& tensor : files_.tensors()) {
-            if (used_.contains(tensor.name) || tensor.name.ends_with("rotary_emb.inv_freq"))
-                continue;
-            throw Error(files_.path().string() + ": tensor " + tensor.name +
-                        " is not part of the model that the config describes (model_type " +
-                        model_.config_.model_type + ", " +
-                        std::to_string(model_.config_.num_layers) + " layers, attention_bias " +
-                        (model_.config_.qkv_bias ? "true" : "false") + ", mlp_bias " +
-                        (model_.config_.mlp_bias ? "true" : "false") + ")");
-        }
-    }
-
     // A card computes with nothing but its own memory.
     bool in_place(const Slot& slot) const {
-        return !card_ && !options_.own_weights && usable_in_place(*slot.stored, model_.compute_);
+        const bool rows_change = trains_tokens() && slot.place == &model_.embedding_.table;
+        return !card_ && !options_.own_weights && !rows_change &&
+               usable_in_place(*slot.stored, model_.compute_);
     }
 
-    bool is_trained_bias(const Slot& slot) const {
-        return trained_biases_.contains(slot.stored->name);
+    bool trains_tokens() const {
+        return options_.lora && !options_.lora->trainable_token_indices.empty();
     }
+
+    // Beside an adapter: a bias, or of a module to save.
+    bool is_trained(const Slot& slot) const { return trained_.contains(slot.name); }
 
     // A card's layout of linears that read one input, and of the adapters around them: nn/projection.h.
     void pack_projections() {
@@ -288,14 +299,14 @@ class Decoder::Loader {
     void place_weights() {
         std::int64_t bytes = 0;
         for (const Slot& slot : slots_) {
-            if (*slot.place || in_place(slot) || is_trained_bias(slot)) continue;
+            if (*slot.place || in_place(slot) || is_trained(slot)) continue;
             bytes += bytes_of(slot.stored->shape, model_.compute_);
         }
         Buffer buffer(model_.device_, bytes, Purpose::weights);
         std::int64_t offset = 0;
         for (const Slot& slot : slots_) {
             const Shape& shape = slot.stored->shape;
-            if (*slot.place || is_trained_bias(slot)) continue;
+            if (*slot.place || is_trained(slot)) continue;
             if (in_place(slot)) {
                 *slot.place = Tensor(const_cast<std::byte*>(slot.stored->data), model_.compute_,
                                      shape, model_.device_.kind());
@@ -312,24 +323,49 @@ class Decoder::Loader {
     void train_weights() {
         for (const Slot& slot : slots_) {
             wanted_.push_back(
-                {slot.stored->name, slot.stored->shape, slot.decay, slot.place, slot.gradient});
+                {slot.name, slot.stored->shape, slot.decay, slot.place, slot.gradient});
         }
     }
 
     void find_adapters() {
-        std::vector<std::string> paths;
+        const DecoderFamily& family = *model_.config_.family;
+        LoraSettings& lora = *model_.lora_;
+        std::vector<std::string> linears;
         for (const auto& [path, linear] : model_.linears_)
-            paths.push_back(path);
-        const auto adapters = resolve_adapters(*model_.lora_, *model_.config_.family, paths);
-        for (const auto& [path, linear] : model_.linears_) {
+            linears.push_back(path);
+        const std::string embedding(family.tensors.embedding);
+        const std::string head(family.tensors.head);
+        const auto adapters = resolve_adapters(lora, family, linears, {embedding, head});
+        const auto adapter_of = [&](const std::string& path) -> std::optional<ModuleAdapter> {
             const auto adapter = adapters.find(path);
-            if (adapter != adapters.end()) adapted_.emplace(linear, adapter->second);
-            const std::string& biases = model_.lora_->bias;
+            if (adapter == adapters.end()) return std::nullopt;
+            return adapter->second;
+        };
+        embedding_adapter_ = adapter_of(embedding);
+        head_adapter_ = adapter_of(head);
+        for (const auto& [path, linear] : model_.linears_) {
+            if (const auto adapter = adapter_of(path)) adapted_.emplace(linear, *adapter);
             const std::string bias = path + ".bias";
             if (used_.contains(bias) &&
-                (biases == "all" || (biases == "lora_only" && adapted_.contains(linear))))
-                trained_biases_.insert(bias);
+                (lora.bias == "all" || (lora.bias == "lora_only" && adapted_.contains(linear))))
+                trained_.insert(bias);
         }
+        std::vector<std::string> modules;
+        for (const Slot& slot : slots_)
+            modules.push_back(module_of(slot));
+        const auto saved = resolve_saved_modules(lora, family, modules, adapters);
+        for (const Slot& slot : slots_)
+            if (saved.contains(module_of(slot))) trained_.insert(slot.name);
+        if (!trains_tokens()) return;
+        check_token_indices(lora.trainable_token_indices, model_.config_.vocab_size);
+        if (embedding_adapter_ || saved.contains(embedding))
+            throw Error(
+                "lora.trainable_token_indices and " +
+                std::string(embedding_adapter_ ? "lora.target_modules" : "lora.modules_to_save") +
+                " both train " + embedding + ": keep one");
+    }
+    static std::string module_of(const Slot& slot) {
+        return slot.name.substr(0, slot.name.rfind('.'));
     }
 
     void attach_adapters() {
@@ -344,37 +380,67 @@ class Decoder::Loader {
             ++module;  // numbers every place, adapted or not: the key of its dropout mask
             const auto adapter = adapted_.find(linear);
             if (adapter == adapted_.end()) continue;
-            const std::int64_t rank = adapter->second.rank;
-            linear->lora.emplace();
-            linear->lora->scaling = static_cast<float>(adapter->second.scaling);
-            linear->lora->dropout = static_cast<float>(lora.lora_dropout);
-            linear->lora->module = module;
-            const std::string key = "base_model.model." + path;
             const Shape& shape = files_.at(path + ".weight").shape;
-            wanted_.push_back({key + ".lora_A.weight",
-                               {rank, shape[1]},
-                               true,
-                               &linear->lora->A,
-                               &linear->lora->A_gradient});
-            wanted_.push_back({key + ".lora_B.weight",
-                               {shape[0], rank},
-                               true,
-                               &linear->lora->B,
-                               &linear->lora->B_gradient,
-                               packed.contains(linear) ? linear->lora->scaling : 1});
+            attach_adapter(adapter->second, module, linear->lora, shape[1], shape[0],
+                           {path + ".lora_A.weight", path + ".lora_B.weight"},
+                           packed.contains(linear));
         }
-        for (auto& [path, linear] : model_.linears_) {
-            const std::string bias = path + ".bias";
-            if (!trained_biases_.contains(bias)) continue;
-            const char* const inner = adapted_.contains(linear) ? ".base_layer" : "";
-            const std::string key = "base_model.model." + path + inner + ".bias";
-            bias_of_.emplace(key, &files_.at(bias));
+        const DecoderConfig& c = model_.config_;
+        const std::string embedding(c.family->tensors.embedding);
+        const std::string head(c.family->tensors.head);
+        if (embedding_adapter_)
+            attach_adapter(
+                *embedding_adapter_, 0, model_.embedding_.lora, c.vocab_size, c.hidden_size,
+                {embedding + ".lora_embedding_A", embedding + ".lora_embedding_B"}, false);
+        if (head_adapter_)
+            attach_adapter(*head_adapter_, module + 1, model_.head_.lora, c.hidden_size,
+                           c.vocab_size, {head + ".lora_A.weight", head + ".lora_B.weight"}, false);
+        for (const Slot& slot : slots_) {
+            if (!is_trained(slot)) continue;
+            std::string key = "base_model.model." + slot.name;
+            const bool inside = has_adapter(module_of(slot));
+            if (inside) key.insert(key.rfind('.'), ".base_layer");
+            start_of_.emplace(key, slot.stored);
+            wanted_.push_back({key, slot.stored->shape, slot.decay, slot.place, slot.gradient});
+        }
+        if (trains_tokens()) {
+            const auto rows = static_cast<std::int64_t>(lora.trainable_token_indices.size());
             wanted_.push_back(
-                {key, files_.at(bias).shape, false, &linear->bias, &linear->bias_gradient});
+                {"base_model.model." + embedding + ".token_adapter.trainable_tokens_delta",
+                 {rows, c.hidden_size},
+                 true,
+                 &model_.embedding_.table,
+                 &model_.embedding_.token_gradient,
+                 1,
+                 true});
         }
         if (!card_) return;
         for (const Packing& p : projections_)
             place_adapters(*p.projection);
+    }
+
+    bool has_adapter(const std::string& path) const {
+        return std::any_of(model_.linears_.begin(), model_.linears_.end(), [&](const auto& linear) {
+            return linear.first == path && adapted_.contains(linear.second);
+        });
+    }
+
+    void attach_adapter(const ModuleAdapter& adapter, std::uint32_t module,
+                        std::optional<LoraAdapter>& lora, std::int64_t in, std::int64_t out,
+                        const std::array<std::string, 2>& names, bool is_packed) {
+        lora.emplace();
+        lora->scaling = static_cast<float>(adapter.scaling);
+        lora->dropout = static_cast<float>(model_.lora_->lora_dropout);
+        lora->module = module;
+        const std::string prefix = "base_model.model.";
+        wanted_.push_back(
+            {prefix + names[0], {adapter.rank, in}, true, &lora->A, &lora->A_gradient});
+        wanted_.push_back({prefix + names[1],
+                           {out, adapter.rank},
+                           true,
+                           &lora->B,
+                           &lora->B_gradient,
+                           is_packed ? lora->scaling : 1});
     }
 
     // A below and B behind the packed weights.
@@ -466,7 +532,10 @@ class Decoder::Loader {
                 parameter.gradient = gradient_buffer.tensor(DType::f32, wanted.shape, offset);
                 *wanted.gradient = parameter.gradient;
             }
-            if (needs_copies) {
+            if (wanted.is_of_tokens) {
+                parameter.copies = token_row_copies(model_.lora_->trainable_token_indices,
+                                                    parameter.master, *wanted.place);
+            } else if (needs_copies) {
                 if (!*wanted.place) {
                     *wanted.place = copy_buffer.tensor(model_.compute_, wanted.shape, copy_offset);
                     copy_offset += bytes_of(wanted.shape, model_.compute_);
@@ -487,9 +556,14 @@ class Decoder::Loader {
     }
 
     void tie_head() {
+        if (model_.embedding_.token_gradient)
+            model_.buffers_.push_back(make_token_tables(
+                model_.device_, setup_.stream, model_.lora_->trainable_token_indices,
+                model_.config_.vocab_size, model_.embedding_.token_places, model_.head_.token_ids));
         if (!tied_) return;
-        model_.head_.weight = model_.embedding_;
-        model_.head_.weight_gradient = model_.embedding_gradient_;
+        model_.head_.token_gradient = model_.embedding_.token_gradient;
+        model_.head_.weight = model_.embedding_.table;
+        model_.head_.weight_gradient = model_.embedding_.table_gradient;
     }
 
     void make_rotary_tables() {
@@ -515,29 +589,10 @@ class Decoder::Loader {
         }
     }
 
-    // Rows of short sequences, then of long ones where these differ and may come.
     void make_rotary_tables(const RopeConfig& rope, RotaryTables& tables) {
-        const std::int64_t positions = model_.max_positions_;
-        const std::int64_t sets = model_.longest_short_ > 0 ? 2 : 1;
-        const std::int64_t rotary_dim = model_.config_.rotary_dim;
-        const Shape shape{sets * positions, rotary_dim / 2};
-        const std::int64_t each = bytes_of(shape, DType::f32);
-        Buffer buffer(model_.device_, 2 * each, Purpose::weights);
-        tables = {buffer.tensor(DType::f32, shape), buffer.tensor(DType::f32, shape, each)};
-        if (!dry_) {
-            HostTensor cos(setup_.stream, tables.cos, false);
-            HostTensor sin(setup_.stream, tables.sin, false);
-            for (std::int64_t set = 0; set < sets; ++set) {
-                const std::int64_t row = set * positions;
-                fill_rope_tables(
-                    rope_inverse_frequencies(rope, rotary_dim, set == 0 ? 0 : positions),
-                    rope.attention_scaling, cos.tensor().slice_rows(row, row + positions),
-                    sin.tensor().slice_rows(row, row + positions));
-            }
-            cos.write();
-            sin.write();
-        }
-        model_.buffers_.push_back(std::move(buffer));
+        model_.buffers_.push_back(garam::make_rotary_tables(
+            model_.device_, setup_.stream, rope, model_.config_.rotary_dim, model_.max_positions_,
+            model_.longest_short_ > 0, tables));
     }
 
     void fill() {
@@ -546,7 +601,7 @@ class Decoder::Loader {
                 read_into(*slots_[i].stored, model_.parameters_[i].master);
         } else {
             for (const Slot& slot : slots_) {
-                if (is_trained_bias(slot)) continue;
+                if (is_trained(slot)) continue;
                 if (in_place(slot)) {
                     check_finite(*slot.stored);
                 } else {
@@ -572,12 +627,28 @@ class Decoder::Loader {
     void initialise_adapters() {
         for (std::size_t i = 0; i < model_.parameters_.size(); ++i) {
             const Parameter& parameter = model_.parameters_[i];
-            const auto bias = bias_of_.find(parameter.name);
-            if (bias != bias_of_.end()) {
-                read_into(*bias->second, parameter.master);
+            const auto start = start_of_.find(parameter.name);
+            if (start != start_of_.end()) {
+                read_into(*start->second, parameter.master);
                 continue;
             }
-            if (parameter.name.ends_with(".lora_B.weight")) continue;
+            if (parameter.name.ends_with(".trainable_tokens_delta")) {
+                HostTensor rows(setup_.stream, parameter.master, false);
+                read_rows(
+                    files_.at(std::string(model_.config_.family->tensors.embedding) + ".weight"),
+                    model_.lora_->trainable_token_indices, rows.tensor().data<float>());
+                rows.write();
+                continue;
+            }
+            if (parameter.name.ends_with(".lora_B.weight") ||
+                parameter.name.ends_with(".lora_embedding_A"))
+                continue;
+            if (parameter.name.ends_with(".lora_embedding_B")) {
+                HostTensor b(setup_.stream, parameter.master, false);
+                initialise_embedding_lora(options_.seed, i, b.tensor());
+                b.write();
+                continue;
+            }
             HostTensor a(setup_.stream, parameter.master, false);
             HostTensor b(setup_.stream, model_.parameters_[i + 1].master);
             initialise_lora(options_.init, options_.seed, i, a.tensor(), b.tensor());
@@ -595,8 +666,9 @@ class Decoder::Loader {
     bool tied_ = false;
     std::vector<Packing> projections_;
     std::map<const Linear*, ModuleAdapter> adapted_;
-    std::set<std::string> trained_biases_;                // beside an adapter: names of the base
-    std::map<std::string, const StoredTensor*> bias_of_;  // by parameter
+    std::optional<ModuleAdapter> embedding_adapter_, head_adapter_;
+    std::set<std::string> trained_;                        // beside an adapter: names of the base
+    std::map<std::string, const StoredTensor*> start_of_;  // of these, by parameter
     std::vector<Slot> slots_;
     std::vector<Wanted> wanted_;
     std::set<std::string> used_;
@@ -614,41 +686,6 @@ Decoder::Decoder(Device& device, const ModelFiles& files, const Options& options
                 "an adapter beside full fine-tuning");
     if (lora_ && lora_->r < 1) throw Error("lora.r must be at least 1");
     Loader(*this, files, options).load();
-}
-
-void Decoder::refresh_copies() {
-    SetupStream setup(device_);
-    std::vector<CastItem> items;
-    for (const Parameter& parameter : parameters_)
-        for (const Parameter::Copy& copy : parameter.copies)
-            items.push_back({parameter.master, copy.place, copy.factor});
-    cast_many(setup.stream, items);
-    setup.stream.synchronize();
-}
-
-void Decoder::load_adapter(const PeftAdapter& adapter, const std::string& source) {
-    SetupStream setup(device_);
-    std::set<std::string> loaded;
-    for (const AdapterTensor& tensor : adapter.tensors) {
-        const std::string name = own_adapter_key(*config_.family, tensor.name);
-        const auto found = std::find_if(parameters_.begin(), parameters_.end(),
-                                        [&](const Parameter& p) { return p.name == name; });
-        if (found == parameters_.end())
-            throw Error(source + ": " + tensor.name +
-                        " has no place in this model: the adapter belongs to another base");
-        if (!(found->master.shape() == tensor.shape))
-            throw Error(source + ": " + tensor.name + " has shape " + tensor.shape.to_string() +
-                        ", the model needs " + found->master.shape().to_string() +
-                        ": the adapter belongs to another base");
-        copy_to_device(setup.stream, tensor.values.data(), found->master);
-        loaded.insert(name);
-    }
-    for (const Parameter& parameter : parameters_) {
-        if (!loaded.contains(parameter.name))
-            throw Error(source + ": " + parameter.name + " is missing");
-    }
-    setup.stream.synchronize();
-    refresh_copies();
 }
 
 }  // namespace garam

@@ -9,7 +9,6 @@
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
 #include "garam/io/gguf_metadata.h"
-#include "garam/models/decoder_config.h"
 #include "garam/models/merge.h"
 #include "garam/quant/gguf_quantize.h"
 
@@ -95,12 +94,7 @@ class Exporter {
         report_.type = options.type.value_or(default_type(base));
         GARAM_CHECK(is_gguf_export_type(report_.type), "a type that is not written");
         report_.notes = metadata_.notes;
-        tied_ = DecoderConfig::from_json(base.config(), base.path().string()).ties_head(base);
-        if (tied_ && weights_.changes("lm_head.weight"))
-            throw Error(source +
-                        ": an adapter of lm_head, which this base ties to its embedding, cannot "
-                        "be merged");
-        for (const StoredTensor& tensor : base.tensors())
+        for (const StoredTensor& tensor : weights_.tensors())
             plan(tensor);
     }
 
@@ -134,8 +128,6 @@ class Exporter {
     };
 
     void plan(const StoredTensor& tensor) {
-        if (tensor.name.ends_with("rotary_emb.inv_freq")) return;  // computed from the config
-        if (tied_ && tensor.name == "lm_head.weight") return;
         const auto name = parse_hugging_face_name(*metadata_.architecture, tensor.name);
         if (!name)
             throw Error(base_.path().string() + ": tensor " + tensor.name +
@@ -241,7 +233,6 @@ class Exporter {
     MergedWeights weights_;
     GgufMetadata metadata_;
     GgufExportReport report_;
-    bool tied_ = false;
     std::vector<Planned> planned_;
     std::int64_t done_ = 0;
     std::int64_t total_ = 0;

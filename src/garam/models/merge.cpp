@@ -12,107 +12,179 @@
 #include "garam/models/decoder_config.h"
 #include "garam/models/model_folder.h"
 #include "garam/models/rope_recovery.h"
+#include "garam/models/token_rows.h"
 
 namespace garam {
 namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
-constexpr std::string_view kHead = "lm_head.weight";
 
 // One adapter's change of one weight by its two factors, of the adapter's own memory.
 struct Change {
-    const AdapterTensor* A = nullptr;     // [r, in]
-    const AdapterTensor* B = nullptr;     // [out, r]
-    const AdapterTensor* bias = nullptr;  // instead of both: a trained bias
+    const AdapterTensor* A = nullptr;       // [r, in]; of the embedding [r, vocab]
+    const AdapterTensor* B = nullptr;       // [out, r]; of the embedding [hidden, r]
+    const AdapterTensor* whole = nullptr;   // instead of both: a trained bias or saved module
+    const AdapterTensor* tokens = nullptr;  // instead of both: rows of trained tokens
+    std::map<std::int64_t, std::int64_t> token_rows;  // by token
+    bool is_embedding = false;
     std::int64_t r = 0;
-    double scaling = 1;  // with the adapter's weight; of a bias the weight alone
-    std::string source;
+    double scaling = 1;  // with the adapter's weight; of a whole tensor the weight alone
 };
 // By name of the base weight.
 using Changes = std::map<std::string, std::vector<Change>>;
 
-void add_bias(const ModelFiles& base, const AdapterTensor& tensor, const std::string& key,
-              const std::string& source, std::map<std::string, Change>& changes) {
-    std::string name = key.substr(kPrefix.size());
-    const std::size_t inner = name.rfind(".base_layer.");
-    if (inner != std::string::npos) name.erase(inner, std::string_view(".base_layer").size());
-    const StoredTensor* stored = base.find(name);
-    if (stored == nullptr || !(stored->shape == tensor.shape))
-        throw Error(source + ": " + tensor.name + " of shape " + tensor.shape.to_string() +
-                    " has no place in " + base.path().string() +
-                    ": the adapter belongs to another base");
-    changes[name].bias = &tensor;
-}
+// Names of the two weights that a base may tie, in the family's own names.
+struct EndNames {
+    std::string embedding, head;
+    explicit EndNames(const ModelFiles& base) {
+        const TensorNames& names = family_of(base.config(), base.path().string()).tensors;
+        embedding = std::string(names.embedding) + ".weight";
+        head = std::string(names.head) + ".weight";
+    }
+};
 
-// Of one adapter, by name of the base weight.
-std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapter& adapter,
-                                         const std::string& source) {
-    std::map<std::string, Change> changes;
-    const LoraTargets targets(adapter.settings);
-    const DecoderFamily& family = family_of(base.config(), base.path().string());
-    for (const AdapterTensor& tensor : adapter.tensors) {
-        std::string path = own_adapter_key(family, tensor.name);
-        if (adapter.settings.bias != "none" && path.starts_with(kPrefix) &&
-            path.ends_with(".bias")) {
-            add_bias(base, tensor, path, source, changes);
-            continue;
-        }
-        const bool is_a = path.ends_with(".lora_A.weight");
-        if (!path.starts_with(kPrefix) || (!is_a && !path.ends_with(".lora_B.weight")))
-            throw Error(source + ": " + tensor.name +
-                        " is no LoRA tensor of a linear layer (base_model.model.….lora_A.weight)");
-        path = path.substr(kPrefix.size(), path.rfind(".lora_") - kPrefix.size()) + ".weight";
-        if (base.find(path) == nullptr)
-            throw Error(source + ": " + tensor.name + " has no place in " + base.path().string() +
-                        ": the adapter belongs to another base");
+// Its changes of a base, by name of the base weight.
+class ChangeReader {
+  public:
+    ChangeReader(const ModelFiles& base, const PeftAdapter& adapter, const std::string& source)
+        : base_(base),
+          adapter_(adapter),
+          source_(source),
+          family_(family_of(base.config(), base.path().string())),
+          ends_(base),
+          targets_(adapter.settings) {}
+
+    std::map<std::string, Change> read() {
+        for (const AdapterTensor& tensor : adapter_.tensors)
+            add(tensor);
+        if (changes_.empty()) throw Error(source_ + ": the adapter holds no tensor");
+        for (const auto& [name, change] : changes_)
+            check(name, change);
+        return std::move(changes_);
+    }
+
+  private:
+    // A tied base has the head's weight under the embedding's name alone.
+    const StoredTensor* find(const std::string& name) const {
+        const StoredTensor* stored = base_.find(name);
+        return stored == nullptr && name == ends_.head ? base_.find(ends_.embedding) : stored;
+    }
+
+    [[noreturn]] void fail_without_place(const AdapterTensor& tensor) const {
+        throw Error(source_ + ": " + tensor.name + " of shape " + tensor.shape.to_string() +
+                    " has no place in " + base_.path().string() +
+                    ": the adapter belongs to another base");
+    }
+
+    void add(const AdapterTensor& tensor) {
+        std::string path = own_adapter_key(family_, tensor.name);
+        const std::size_t lora = path.rfind(".lora_");
+        if (!path.starts_with(kPrefix))
+            throw Error(source_ + ": " + tensor.name + " is no tensor of an adapter (" +
+                        std::string(kPrefix) + "…)");
+        path.erase(0, kPrefix.size());
+        if (const std::size_t token = path.rfind(".token_adapter."); token != std::string::npos)
+            return add_tokens(tensor, path.substr(0, token) + ".weight");
+        if (lora == std::string::npos) return add_whole(tensor, path);
+        const std::string end = path.substr(lora - kPrefix.size());
+        path = path.substr(0, lora - kPrefix.size()) + ".weight";
+        const bool is_embedding = path == ends_.embedding;
+        const bool is_a = end == (is_embedding ? ".lora_embedding_A" : ".lora_A.weight");
+        if (!is_a && end != (is_embedding ? ".lora_embedding_B" : ".lora_B.weight"))
+            throw Error(source_ + ": " + tensor.name + " is no LoRA tensor of its module");
+        if (find(path) == nullptr) fail_without_place(tensor);
         // Patterns are of the names that the adapter's file has.
         const std::string stored =
             tensor.name.substr(kPrefix.size(), tensor.name.rfind(".lora_") - kPrefix.size());
-        Change& change = changes[path];
+        Change& change = changes_[path];
         (is_a ? change.A : change.B) = &tensor;
-        change.r = targets.rank(stored);
-        change.scaling = targets.scaling(stored);
+        change.is_embedding = is_embedding;
+        change.r = targets_.rank(stored);
+        change.scaling = targets_.scaling(stored);
     }
-    if (changes.empty()) throw Error(source + ": the adapter holds no tensor");
-    for (const auto& [name, change] : changes) {
-        if (change.bias != nullptr) continue;
+
+    void add_whole(const AdapterTensor& tensor, std::string name) {
+        const std::size_t inner = name.rfind(".base_layer.");
+        if (inner != std::string::npos) name.erase(inner, std::string_view(".base_layer").size());
+        const StoredTensor* stored = find(name);
+        if (stored == nullptr || !(stored->shape == tensor.shape)) fail_without_place(tensor);
+        changes_[name].whole = &tensor;
+    }
+
+    void add_tokens(const AdapterTensor& tensor, const std::string& name) {
+        const std::vector<std::int64_t>& indices = adapter_.settings.trainable_token_indices;
+        const StoredTensor* stored = find(name);
+        if (stored == nullptr || name != ends_.embedding || stored->shape.rank() != 2 ||
+            !(tensor.shape == Shape{static_cast<std::int64_t>(indices.size()), stored->shape[1]}))
+            fail_without_place(tensor);
+        check_token_indices(indices, stored->shape[0]);
+        Change& change = changes_[name];
+        change.tokens = &tensor;
+        for (std::size_t i = 0; i < indices.size(); ++i)
+            change.token_rows[indices[i]] = static_cast<std::int64_t>(i);
+    }
+
+    void check(const std::string& name, const Change& change) const {
+        if (change.tokens != nullptr && change.A == nullptr && change.B == nullptr) return;
+        if (change.tokens != nullptr)
+            throw Error(source_ + ": " + name + " has both an adapter and trained tokens");
+        if (change.whole != nullptr) return;
         if (change.A == nullptr || change.B == nullptr)
-            throw Error(source + ": one of lora_A and lora_B of " + name + " is missing");
-        const Shape& shape = base.at(name).shape;
-        const std::int64_t r = change.r;
-        const auto check = [&](const AdapterTensor& tensor, const Shape& needed) {
-            if (!(tensor.shape == needed))
-                throw Error(source + ": " + tensor.name + " has shape " + tensor.shape.to_string() +
-                            ", " + base.path().string() + " needs " + needed.to_string() +
-                            ": the adapter belongs to another base");
-        };
+            throw Error(source_ + ": one of lora_A and lora_B of " + name + " is missing");
+        const Shape& shape = find(name)->shape;
         if (shape.rank() != 2)
-            throw Error(base.path().string() + ": " + name + " of shape " + shape.to_string() +
+            throw Error(base_.path().string() + ": " + name + " of shape " + shape.to_string() +
                         " is no linear layer");
-        check(*change.A, {r, shape[1]});
-        check(*change.B, {shape[0], r});
+        const auto needs = [&](const AdapterTensor& tensor, const Shape& needed) {
+            if (!(tensor.shape == needed))
+                throw Error(source_ + ": " + tensor.name + " has shape " +
+                            tensor.shape.to_string() + ", " + base_.path().string() + " needs " +
+                            needed.to_string() + ": the adapter belongs to another base");
+        };
+        needs(*change.A, {change.r, shape[change.is_embedding ? 0 : 1]});
+        needs(*change.B, {shape[change.is_embedding ? 1 : 0], change.r});
     }
-    return changes;
-}
+
+    const ModelFiles& base_;
+    const PeftAdapter& adapter_;
+    const std::string& source_;
+    const DecoderFamily& family_;
+    const EndNames ends_;
+    const LoraTargets targets_;
+    std::map<std::string, Change> changes_;
+};
 
 // row += scaling * (B A)[o], in double precision; the exact-as-can-be sum waits for its rounding. `weight` is
 // the base's own row.
 void add_change(const Change& change, std::vector<double>& row, const float* weight,
                 std::int64_t o) {
-    if (change.bias != nullptr) {
-        for (std::size_t i = 0; i < row.size(); ++i)
-            row[i] += change.scaling * (static_cast<double>(change.bias->values[i]) -
-                                        static_cast<double>(weight[i]));
+    const auto in = static_cast<std::int64_t>(row.size());
+    if (change.whole != nullptr || change.tokens != nullptr) {
+        const AdapterTensor& tensor = change.whole != nullptr ? *change.whole : *change.tokens;
+        if (change.tokens != nullptr) {
+            const auto found = change.token_rows.find(o);
+            if (found == change.token_rows.end()) return;
+            o = found->second;
+        }
+        const float* const values = tensor.values.data() + o * in;
+        for (std::int64_t i = 0; i < in; ++i)
+            row[static_cast<std::size_t>(i)] +=
+                change.scaling * (static_cast<double>(values[i]) - static_cast<double>(weight[i]));
         return;
     }
-    const auto in = static_cast<std::int64_t>(row.size());
     const std::int64_t r = change.r;
+    const float* const A = change.A->values.data();
+    const float* const B = change.B->values.data();
     for (std::int64_t k = 0; k < r; ++k) {
-        const double b = change.scaling *
-                         static_cast<double>(change.B->values[static_cast<std::size_t>(o * r + k)]);
-        const float* const a = change.A->values.data() + k * in;
+        // The embedding's change is the transpose of B A.
+        const std::int64_t vocab = change.is_embedding ? change.A->shape[1] : 0;
+        const double left =
+            change.scaling *
+            static_cast<double>(change.is_embedding ? A[k * vocab + o] : B[o * r + k]);
+        const float* const right = change.is_embedding ? B + k : A + k * in;
+        const std::int64_t step = change.is_embedding ? r : 1;
         for (std::int64_t i = 0; i < in; ++i)
-            row[static_cast<std::size_t>(i)] += b * static_cast<double>(a[i]);
+            row[static_cast<std::size_t>(i)] += left * static_cast<double>(right[i * step]);
     }
 }
 
@@ -270,16 +342,47 @@ void write_index(const std::filesystem::path& folder, const std::vector<Shard>& 
 
 struct MergedWeights::Impl {
     Changes changes;
+    std::vector<StoredTensor> tensors;
+    bool tied = false;
 };
 
 MergedWeights::MergedWeights(const ModelFiles& base, const std::vector<WeightedAdapter>& adapters) {
     auto impl = std::make_unique<Impl>();
     for (const WeightedAdapter& one : adapters) {
-        for (auto& [name, change] : changes_of(base, *one.adapter, one.source)) {
+        for (auto& [name, change] : ChangeReader(base, *one.adapter, one.source).read()) {
             change.scaling *= one.weight;
-            change.source = one.source;
             impl->changes[name].push_back(std::move(change));
         }
+    }
+    const EndNames ends(base);
+    const DecoderConfig config = DecoderConfig::from_json(base.config(), base.path().string());
+    impl->tied = config.ties_head(base);
+    // Trained tokens are rows of both.
+    bool unties = impl->tied && impl->changes.contains(ends.head);
+    std::vector<Change> of_both;
+    if (const auto found = impl->changes.find(ends.embedding);
+        impl->tied && found != impl->changes.end()) {
+        for (const Change& change : found->second) {
+            if (change.tokens != nullptr)
+                of_both.push_back(change);
+            else
+                unties = true;
+        }
+    }
+    for (const StoredTensor& tensor : base.tensors()) {
+        if (tensor.name.ends_with("rotary_emb.inv_freq")) continue;  // computed from the config
+        if (impl->tied && tensor.name == ends.head) continue;        // the same as the embedding
+        impl->tensors.push_back(tensor);
+    }
+    if (unties) {
+        StoredTensor head = base.at(ends.embedding);
+        head.name = ends.head;
+        impl->tensors.push_back(std::move(head));
+        if (!of_both.empty()) {
+            std::vector<Change>& changes = impl->changes[ends.head];
+            changes.insert(changes.end(), of_both.begin(), of_both.end());
+        }
+        impl->tied = false;
     }
     impl_ = std::move(impl);
 }
@@ -289,8 +392,11 @@ bool MergedWeights::changes(const std::string& name) const {
     return impl_->changes.contains(name);
 }
 
-std::string MergedWeights::source_of(const std::string& name) const {
-    return impl_->changes.at(name).front().source;
+const std::vector<StoredTensor>& MergedWeights::tensors() const {
+    return impl_->tensors;
+}
+bool MergedWeights::is_tied() const {
+    return impl_->tied;
 }
 
 void MergedWeights::for_each_row(const StoredTensor& tensor, std::int64_t first, std::int64_t count,
@@ -349,20 +455,12 @@ Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOp
 MergeReport write_merged_model(const ModelFiles& base, const std::vector<WeightedAdapter>& adapters,
                                const std::filesystem::path& folder, const MergeOptions& options) {
     const MergedWeights weights(base, adapters);
-    const DecoderConfig config = DecoderConfig::from_json(base.config(), base.path().string());
-    const bool tied = config.ties_head(base);
-    if (tied && weights.changes(std::string(kHead)))
-        throw Error(weights.source_of(std::string(kHead)) +
-                    ": an adapter of lm_head, which this base ties to its "
-                    "embedding, cannot be merged");
-
+    const bool tied = weights.is_tied();
     MergeReport report;
     report.dtype = matrix_dtype(base, report.was_quantised);
     if (options.dtype) report.dtype = *options.dtype;
     std::vector<Shard> shards(1);
-    for (const StoredTensor& tensor : base.tensors()) {
-        if (tensor.name.ends_with("rotary_emb.inv_freq")) continue;  // computed from the config
-        if (tied && tensor.name == kHead) continue;                  // the same as the embedding
+    for (const StoredTensor& tensor : weights.tensors()) {
         DType dtype = report.dtype;
         if (!options.dtype && !base.is_gguf()) {
             const std::optional<DType> own = plain_dtype(tensor.type);

@@ -38,8 +38,11 @@ class MergedWeights {
 
     // Whether an adapter changes the tensor of that name.
     bool changes(const std::string& name) const;
-    // Of the first adapter that changes it.
-    std::string source_of(const std::string& name) const;
+    // What is written: the base's tensors without those that the config implies, in their order. A head
+    // that the base ties to its embedding follows with the same values where an adapter changes one of the
+    // two, and is tied no more.
+    const std::vector<StoredTensor>& tensors() const;
+    bool is_tied() const;
     // Calls body(row, values) for each row of the tensor, on all cores; values has as many numbers as a
     // row. The second form for rows [first, first + count), which are whole heads where the file has
     // permuted them, takes memory for their elements in fp32 only.
@@ -85,7 +88,8 @@ struct MergeReport {
 Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOptions& options);
 
 // Writes config.json, model.safetensors (or shards with an index) and a copy of generation_config.json
-// into `folder`, which exists. Tied embeddings stay tied. Throws Error naming tensor and both shapes when
+// into `folder`, which exists. Tied embeddings stay tied unless the
+// adapter changes one of them (MergedWeights::tensors). Throws Error naming tensor and both shapes when
 // the adapter does not fit the base, and when a weight cannot be written in the dtype asked for.
 MergeReport write_merged_model(const ModelFiles& base, const std::vector<WeightedAdapter>& adapters,
                                const std::filesystem::path& folder, const MergeOptions& options);

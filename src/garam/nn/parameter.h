@@ -9,10 +9,11 @@
 namespace garam {
 
 struct Parameter {
-    // place = master * factor, in the compute dtype; may have a pitch.
+    // place = master * factor, in the compute dtype; may have a pitch. `rows` of the master alone, or empty: all.
     struct Copy {
         Tensor place;
         float factor = 1;
+        Tensor rows = {};
     };
     std::string name;          // PEFT's key of an adapter tensor, or the weight's own name
     Tensor master;             // f32, dense

@@ -135,7 +135,7 @@ void Optimizer::refresh_copies(Stream& stream) {
     std::vector<CastItem> items;
     for (const Parameter* parameter : parameters_)
         for (const Parameter::Copy& copy : parameter->copies)
-            items.push_back({parameter->master, copy.place, copy.factor});
+            items.push_back({copy.rows ? copy.rows : parameter->master, copy.place, copy.factor});
     if (!items.empty()) cast_many(stream, items);
 }
 

@@ -118,10 +118,6 @@ constexpr ForeignKey kForeignKeys[] = {
     {"megatron_config", kPlainLora},
     {"layer_replication", kPlainLora},
     {"target_parameters", kPlainLora},
-    {"trainable_token_indices", kPlainLora},
-    {"modules_to_save",
-     "only adapters are trained beside a frozen base, or all with "
-     "train.method=full"},
     {"fan_in_fan_out", "the model's layout is known from its files; remove it"},
     {"task_type", "causal language models are trained; remove it"},
     {"peft_type", "adapters are LoRA's; remove it"},
@@ -152,6 +148,10 @@ constexpr ForeignKey kForeignKeys[] = {
     {"validation_file", "the key is data.validation"},
     {"dataset_text_field", "the key is data.text_column"},
     {"shuffle_dataset", "the key is data.shuffle"},
+    {"add_special_tokens",
+     "the tokenizer and the vocabulary are used as the model's files have them: add tokens with "
+     "Transformers' resize_token_embeddings first, then train them with "
+     "lora.trainable_token_indices"},
     {"chat_template_path", "the chat template of the model's own files is used; remove it"},
 };
 

@@ -43,7 +43,8 @@ void describe_lora(JobConfig& c, ConfigTable& table) {
               "Dropout on the adapters' input, one mask for each module.", from_to_below(0, 1));
     table.add(
         "lora.target_modules", &c.lora.target_modules,
-        "Linears that get an adapter: names, ends of names, all-linear (all but the head), or one "
+        "Modules that get an adapter, linears, embed_tokens or lm_head: names, ends of names, "
+        "all-linear (all but the head), or one "
         "regular expression that the whole name must fit. PEFT takes this default from the model "
         "type; these are its modules for Llama.");
     table.add("lora.exclude_modules", &c.lora.exclude_modules,
@@ -60,13 +61,23 @@ void describe_lora(JobConfig& c, ConfigTable& table) {
               between(1, 1 << 16));
     table.add("lora.alpha_pattern", &c.lora.alpha_pattern, "The same for lora_alpha.",
               Range{.low = 0, .high = 1e6, .low_open = true});
+    table.add("lora.modules_to_save", &c.lora.modules_to_save,
+              "Modules of which a whole copy is trained beside the adapters and kept in the "
+              "adapter's file: ends of names, such as [embed_tokens, lm_head]. As in PEFT, a copy "
+              "of one of two tied weights leaves the other as it is.");
+    table.add(
+        "lora.trainable_token_indices", &c.lora.trainable_token_indices,
+        "Numbers of tokens whose rows of the embedding, and of a head tied to it, are trained "
+        "for themselves and kept in the adapter's file.",
+        between(0, (1 << 30)));
     table.add_choice("lora.bias", c.lora.bias, {"none", "all", "lora_only"},
                      "Biases of the base that are trained, too, and kept in the adapter: all, or "
                      "those of linears with an adapter.");
     table.add("lora.use_rslora", &c.lora.use_rslora, "Rank-stabilised scale (see lora_alpha).");
     table.add("lora.loraplus_lr_ratio", &c.loraplus_lr_ratio,
               "LoRA+: the learning rate of B is this many times that of A, which is "
-              "train.learning_rate; 1: the same. PEFT's create_loraplus_optimizer has no default.",
+              "train.learning_rate (of the embedding's adapter both have that); 1: the same. "
+              "PEFT's create_loraplus_optimizer has no default.",
               Range{.low = 0, .high = 1e6, .low_open = true});
     table
         .add_choice("lora.init_lora_weights", c.init_lora_weights,
@@ -103,6 +114,11 @@ void validate_lora(const LoraSettings& lora) {
             "lora.target_modules is empty: name the linears that get an adapter, or all-linear");
     validate_names(lora.target_modules, "lora.target_modules");
     validate_names(lora.exclude_modules, "lora.exclude_modules");
+    for (const std::string& name : lora.modules_to_save)
+        if (!is_module_name(name))
+            throw Error("lora.modules_to_save: '" + name +
+                        "' is not a module's name: list ends of names such as [embed_tokens, "
+                        "lm_head]");
     if (is_pattern(lora.target_modules) && !lora.layers_to_transform.empty())
         throw Error(
             "lora.layers_to_transform does not count where lora.target_modules is a regular "

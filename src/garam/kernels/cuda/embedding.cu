@@ -110,11 +110,13 @@ __global__ void __launch_bounds__(kSortTokens* kSortParts)
 }
 
 constexpr int kThreads = 256;
+constexpr int kColumnThreads = 32;
 constexpr int kRowUnroll = 8;  // rows in flight a thread
 
-// The block of the first token of an id adds factor * the rows of all of that id, in token order.
-template <typename T, int N>
-__global__ void __launch_bounds__(kThreads)
+// The block of the first token of an id adds factor * the rows of all of that id, in token order. kColumn: to
+// the table's column of that id (N is 1).
+template <typename T, int N, bool kColumn>
+__global__ void __launch_bounds__(kColumn ? kColumnThreads : kThreads)
     add_rows(const std::int32_t* ids, const std::int32_t* order, const T* gradient,
              std::int64_t pitch, float factor, float* table, std::int64_t table_pitch, int tokens,
              std::int64_t vocab, std::int64_t hidden) {
@@ -122,9 +124,10 @@ __global__ void __launch_bounds__(kThreads)
     const int id = ids[order[begin]];
     if (id < 0 || id >= vocab || (begin > 0 && ids[order[begin - 1]] == id)) return;
     const std::int64_t column =
-        (static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x) * N;
+        (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
     if (column >= hidden) return;
-    float* const to = table + id * table_pitch + column;
+    float* const to =
+        kColumn ? table + column * table_pitch + id : table + id * table_pitch + column;
     const T* const from = gradient + column;
     Vector<float, N> sum = load_vector<N>(to);
     int i = begin;
@@ -160,7 +163,7 @@ void add_by(StreamHandle stream, const std::int32_t* ids, Rows gradient, float f
             const std::int32_t* order) {
     const dim3 grid(static_cast<unsigned>(tokens),
                     static_cast<unsigned>((hidden + kThreads * N - 1) / (kThreads * N)));
-    add_rows<T, N><<<grid, kThreads, 0, stream>>>(
+    add_rows<T, N, false><<<grid, kThreads, 0, stream>>>(
         ids, order, static_cast<const T*>(gradient.data), gradient.pitch, factor,
         static_cast<float*>(table.data), table.pitch, static_cast<int>(tokens), vocab, hidden);
     check_launch("embedding_backward");
@@ -177,14 +180,18 @@ void add_of(StreamHandle stream, const std::int32_t* ids, Rows gradient, float f
         add_by<T, 1>(stream, ids, gradient, factor, table, tokens, vocab, hidden, order);
 }
 
-void backward(StreamHandle stream, const std::int32_t* ids, Rows out_gradient, DType dtype,
-              float factor, Rows table_gradient, std::int64_t tokens, std::int64_t vocab,
-              std::int64_t hidden, std::int32_t* order) {
-    if (tokens == 0 || hidden == 0) return;
+void sort(StreamHandle stream, const std::int32_t* ids, std::int64_t tokens, std::int32_t* order) {
     const std::int64_t blocks = (tokens + kSortTokens - 1) / kSortTokens;
     sort_tokens<<<static_cast<unsigned>(blocks), dim3(kSortTokens, kSortParts), 0, stream>>>(
         ids, static_cast<int>(tokens), order);
     check_launch("embedding_backward: sort");
+}
+
+void backward(StreamHandle stream, const std::int32_t* ids, Rows out_gradient, DType dtype,
+              float factor, Rows table_gradient, std::int64_t tokens, std::int64_t vocab,
+              std::int64_t hidden, std::int32_t* order) {
+    if (tokens == 0 || hidden == 0) return;
+    sort(stream, ids, tokens, order);
     if (dtype == DType::bf16)
         add_of<__nv_bfloat16>(stream, ids, out_gradient, factor, table_gradient, tokens, vocab,
                               hidden, order);
@@ -193,10 +200,70 @@ void backward(StreamHandle stream, const std::int32_t* ids, Rows out_gradient, D
                       order);
 }
 
+// A thread an element of out, whose rows are written side by side.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    pick_columns(const std::int32_t* ids, const T* table, std::int64_t table_pitch, T* out,
+                 std::int64_t out_pitch, std::int64_t elements, std::int64_t vocab,
+                 std::int64_t rank) {
+    const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+    if (i >= elements) return;
+    const std::int64_t token = i / rank;
+    const std::int64_t k = i % rank;
+    const std::int64_t id = ids[token];
+    out[token * out_pitch + k] =
+        id >= 0 && id < vocab ? table[k * table_pitch + id] : from_float<T>(NAN);
+}
+
+template <typename T>
+void pick_columns_of(StreamHandle stream, const std::int32_t* ids, Rows table, Rows out,
+                     std::int64_t tokens, std::int64_t vocab, std::int64_t rank) {
+    const std::int64_t elements = tokens * rank;
+    pick_columns<T>
+        <<<static_cast<unsigned>((elements + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
+            ids, static_cast<const T*>(table.data), table.pitch, static_cast<T*>(out.data),
+            out.pitch, elements, vocab, rank);
+    check_launch("embedding_columns_forward");
+}
+
+void columns_forward(StreamHandle stream, const std::int32_t* ids, Rows table, Rows out,
+                     DType dtype, std::int64_t tokens, std::int64_t vocab, std::int64_t rank) {
+    if (tokens == 0 || rank == 0) return;
+    if (dtype == DType::bf16)
+        pick_columns_of<__nv_bfloat16>(stream, ids, table, out, tokens, vocab, rank);
+    else
+        pick_columns_of<float>(stream, ids, table, out, tokens, vocab, rank);
+}
+
+template <typename T>
+void add_columns_of(StreamHandle stream, const std::int32_t* ids, Rows gradient, Rows table,
+                    std::int64_t tokens, std::int64_t vocab, std::int64_t rank,
+                    const std::int32_t* order) {
+    const dim3 grid(static_cast<unsigned>(tokens),
+                    static_cast<unsigned>((rank + kColumnThreads - 1) / kColumnThreads));
+    add_rows<T, 1, true><<<grid, kColumnThreads, 0, stream>>>(
+        ids, order, static_cast<const T*>(gradient.data), gradient.pitch, 1.0f,
+        static_cast<float*>(table.data), table.pitch, static_cast<int>(tokens), vocab, rank);
+    check_launch("embedding_columns_backward");
+}
+
+void columns_backward(StreamHandle stream, const std::int32_t* ids, Rows out_gradient, DType dtype,
+                      Rows table_gradient, std::int64_t tokens, std::int64_t vocab,
+                      std::int64_t rank, std::int32_t* order) {
+    if (tokens == 0 || rank == 0) return;
+    sort(stream, ids, tokens, order);
+    if (dtype == DType::bf16)
+        add_columns_of<__nv_bfloat16>(stream, ids, out_gradient, table_gradient, tokens, vocab,
+                                      rank, order);
+    else
+        add_columns_of<float>(stream, ids, out_gradient, table_gradient, tokens, vocab, rank,
+                              order);
+}
+
 }  // namespace
 
 const EmbeddingKernels& embedding_kernels() {
-    static const EmbeddingKernels kKernels{forward, backward};
+    static const EmbeddingKernels kKernels{forward, backward, columns_forward, columns_backward};
     return kKernels;
 }
 

@@ -18,6 +18,13 @@ struct EmbeddingKernels {
     void (*backward)(StreamHandle stream, const std::int32_t* ids, Rows out_gradient, DType dtype,
                      float factor, Rows table_gradient, std::int64_t tokens, std::int64_t vocab,
                      std::int64_t hidden, std::int32_t* order);
+    // Columns of a table [rank, vocab].
+    void (*columns_forward)(StreamHandle stream, const std::int32_t* ids, Rows table, Rows out,
+                            DType dtype, std::int64_t tokens, std::int64_t vocab,
+                            std::int64_t rank);
+    void (*columns_backward)(StreamHandle stream, const std::int32_t* ids, Rows out_gradient,
+                             DType dtype, Rows table_gradient, std::int64_t tokens,
+                             std::int64_t vocab, std::int64_t rank, std::int32_t* order);
 };
 const EmbeddingKernels& embedding_kernels();
 

@@ -1,0 +1,19 @@
+#include "garam/models/decoder_tensors.h"
+
+#include "garam/core/error.h"
+
+namespace garam {
+
+void refuse_unknown_tensors(const ModelFiles& files, const std::set<std::string>& used,
+                            const DecoderConfig& config) {
+    for (const StoredTensor& tensor : files.tensors()) {
+        if (used.contains(tensor.name) || tensor.name.ends_with("rotary_emb.inv_freq")) continue;
+        throw Error(files.path().string() + ": tensor " + tensor.name +
+                    " is not part of the model that the config describes (model_type " +
+                    config.model_type + ", " + std::to_string(config.num_layers) +
+                    " layers, attention_bias " + (config.qkv_bias ? "true" : "false") +
+                    ", mlp_bias " + (config.mlp_bias ? "true" : "false") + ")");
+    }
+}
+
+}  // namespace garam
