@@ -132,7 +132,7 @@ TEST(ImportConfig, LlamaFactory) {
     EXPECT_EQ(job.train.resume_from_checkpoint, "false");
     EXPECT_LEFT_OUT(imported, "template", "chat template");
     EXPECT_LEFT_OUT(imported, "max_samples", "whole");
-    EXPECT_LEFT_OUT(imported, "loraplus_lr_ratio", "one learning rate");
+    EXPECT_EQ(job.loraplus_lr_ratio, 16);
     EXPECT_LEFT_OUT(imported, "trust_remote_code", "no code");
 }
 
@@ -150,6 +150,30 @@ TEST(ImportConfig, Unsloth) {
     EXPECT_EQ(job.train.report_to, "none");
     EXPECT_LEFT_OUT(imported, "model.load_in_4bit", "GGUF");
     EXPECT_LEFT_OUT(imported, "save.save_method", "garam merge");
+}
+
+TEST(ImportConfig, SettingsOfPeft) {
+    const ImportedConfig imported = import_text(
+        "model_name: a\nmax_seq_length: 64\ndataset: x.jsonl\nlora:\n  r: 8\n  bias: lora_only\n"
+        "  target_modules: '.*_proj'\n  exclude_modules: [o_proj]\n  init_lora_weights: True\n"
+        "  rank_pattern:\n    q_proj: 4\n    '.*layers.1.*v_proj': 2\n"
+        "  alpha_pattern:\n    up_proj: 32\n");
+    EXPECT_TRUE(imported.left_out.empty()) << imported.left_out.front();
+    const JobConfig job = job_of(imported);
+    EXPECT_EQ(job.lora.bias, "lora_only");
+    EXPECT_EQ(job.lora.target_modules, std::vector<std::string>{".*_proj"});
+    EXPECT_EQ(job.lora.exclude_modules, std::vector<std::string>{"o_proj"});
+    using Numbers = std::vector<std::pair<std::string, double>>;
+    EXPECT_EQ(job.lora.rank_pattern, (Numbers{{"q_proj", 4}, {".*layers.1.*v_proj", 2}}));
+    EXPECT_EQ(job.lora.alpha_pattern, (Numbers{{"up_proj", 32}}));
+
+    const ImportedConfig axolotl = import_text(
+        "base_model: a\nadapter: lora\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n"
+        "peft_layers_to_transform: [0, 2]\npeft_layers_pattern: layers\n"
+        "peft_init_lora_weights: pissa\ndatasets:\n  - path: x.jsonl\n    type: completion\n");
+    EXPECT_EQ(job_of(axolotl).lora.layers_to_transform, (std::vector<std::int64_t>{0, 2}));
+    EXPECT_EQ(job_of(axolotl).lora.layers_pattern, std::vector<std::string>{"layers"});
+    EXPECT_LEFT_OUT(axolotl, "peft_init_lora_weights", "out of the base weights");
 }
 
 TEST(ImportConfig, AllWeightsAndRowsThatAreElsewhere) {

@@ -50,6 +50,22 @@ TEST(MergeCommand, TheFolderSpeaksAsBaseAndAdapterDo) {
               std::filesystem::perms::none);
 }
 
+TEST(MergeCommand, SeveralAdaptersByWeight) {
+    GARAM_REQUIRE_DATA(kAdapter);
+    const TempDir dir;
+    const std::string out = (dir / "merged").string();
+    const std::string adapter = path_of(kAdapter);
+    const auto merge = [&](const char* weights) {
+        return run_garam({"merge", path_of(kBase), adapter, adapter, out, "--weights", weights});
+    };
+    EXPECT_NE(merge("0.5").err.find("1 numbers for 2 adapters"), std::string::npos);
+    EXPECT_NE(merge("0.5,x").err.find("give numbers with commas"), std::string::npos);
+    EXPECT_EQ(merge("0.25,0.75").status, 0);
+    EXPECT_EQ(text_of({out}), text_of({path_of(kBase), "--adapter", adapter}));
+    const RunResult missing = run_garam({"merge", path_of(kBase), adapter});
+    EXPECT_NE(missing.err.find("OUT is missing"), std::string::npos) << missing.err;
+}
+
 TEST(MergeCommand, AFileSizeLimitIsToldAndLeavesNothingBehind) {
     GARAM_REQUIRE_DATA(kAdapter);
     const TempDir dir;

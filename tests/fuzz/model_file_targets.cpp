@@ -291,7 +291,14 @@ Target adapter_target() {
     };
     target.run = [](const Execution& execution) {
         const PeftAdapter adapter = read_peft_adapter(execution.folder);
-        expect(std::isfinite(adapter.settings.scaling()), "the adapter's scaling is not finite");
+        const LoraTargets targets(adapter.settings);
+        const std::string prefix = "base_model.model.";
+        for (const AdapterTensor& tensor : adapter.tensors) {
+            const std::size_t end = tensor.name.rfind(".lora_");
+            if (end == std::string::npos) continue;  // a bias
+            const std::string module = tensor.name.substr(prefix.size(), end - prefix.size());
+            expect(std::isfinite(targets.scaling(module)), "the adapter's scaling is not finite");
+        }
     };
     return target;
 }

@@ -35,6 +35,17 @@ CASES = {
     "bf16 base, sharded": dict(
         tied=False, sharded=True, dtype=torch.bfloat16, lora=dict(r=4, lora_alpha=8, target_modules=["k_proj", "down_proj"])
     ),
+    "ranks and scales by patterns, some layers": dict(
+        tied=True, sharded=False, lora=dict(
+            r=4, lora_alpha=8, target_modules=["q_proj", "k_proj", "down_proj"], layers_to_transform=[0, 2],
+            exclude_modules=["layers.0.self_attn.q_proj"], rank_pattern={"k_proj": 2, "layers.2.mlp.down_proj": 3},
+            alpha_pattern={"down_proj": 5},
+        ),
+    ),
+    "a pattern, orthogonal": dict(
+        tied=False, sharded=False,
+        lora=dict(r=4, lora_alpha=8, target_modules=r".*layers\.[02]\..*\.(v|o|up)_proj", init_lora_weights="orthogonal"),
+    ),
 }
 # What only PEFT writes: targets by a pattern, tensors in bf16.
 PEFT_CASES = {

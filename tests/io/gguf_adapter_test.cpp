@@ -65,6 +65,56 @@ TEST(GgufAdapter, RowsOfQComeBackInOrder) {
     EXPECT_EQ(adapter.tensors[1].values, (std::vector<float>{0, 2, 1, 3, 4, 6, 5, 7}));
 }
 
+TEST(GgufAdapter, RanksAndScalesOfModulesComeBack) {
+    const TempDir dir;
+    const ModelFiles base = base_in(dir);
+    const std::string v = "model.layers.0.self_attn.v_proj";
+    const std::string down = "model.layers.0.mlp.down_proj";
+    const std::string up = "model.layers.0.mlp.up_proj";
+    PeftAdapter adapter;
+    adapter.settings.r = 1;
+    adapter.settings.lora_alpha = 3;
+    adapter.settings.rank_pattern = {{"v_proj", 2}};
+    adapter.settings.alpha_pattern = {{"down_proj", 12}};
+    const auto add = [&](const std::string& module, std::int64_t in, std::int64_t out,
+                         std::int64_t r) {
+        for (const bool is_a : {true, false}) {
+            const Shape shape = is_a ? Shape{r, in} : Shape{out, r};
+            adapter.tensors.push_back(
+                {"base_model.model." + module + (is_a ? ".lora_A.weight" : ".lora_B.weight"), shape,
+                 counting(static_cast<std::size_t>(shape.elements()))});
+        }
+    };
+    add(v, 8, 4, 2);
+    add(down, 6, 8, 1);
+    add(up, 8, 6, 1);
+    write_gguf_adapter(dir / "a.gguf", adapter, "source", base);
+    const PeftAdapter read = read_gguf_adapter(dir / "a.gguf", base);
+    EXPECT_EQ(read.settings.r, 1);
+    const LoraTargets targets(read.settings);
+    EXPECT_EQ(targets.rank(v), 2);
+    EXPECT_EQ(targets.scaling(v), 1.5);
+    EXPECT_EQ(targets.rank(down), 1);
+    EXPECT_EQ(targets.scaling(down), 3);  // four times that stands in B
+    ASSERT_EQ(read.tensors.size(), 6u);
+    for (std::size_t i = 0; i < 6; ++i) {
+        std::vector<float> values = adapter.tensors[i].values;
+        if (i == 3)
+            for (float& value : values)
+                value *= 4;
+        EXPECT_EQ(read.tensors[i].name, adapter.tensors[i].name);
+        EXPECT_EQ(read.tensors[i].values, values) << read.tensors[i].name;
+    }
+
+    adapter.tensors.push_back({"base_model.model." + v + ".base_layer.bias", {4}, counting(4)});
+    try {
+        write_gguf_adapter(dir / "b.gguf", adapter, "source", base);
+        ADD_FAILURE() << "a bias was written";
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("is a trained bias"), std::string::npos);
+    }
+}
+
 TEST(GgufAdapter, LiesAreNamed) {
     const TempDir dir;
     const ModelFiles base = base_in(dir);
@@ -102,7 +152,11 @@ TEST(GgufAdapter, LiesAreNamed) {
     expect(keys().tensor_f32("blk.0.attn_q.weight.lora_a", {8, 0}, {}),
            "which is no matrix of a pair");
     expect(pair().tensor_f32("blk.0.attn_v.weight.lora_a", {8, 2}, counting(16)),
-           "has rank 2, others 1");
+           "tensor blk.0.attn_v.weight.lora_b is missing");
+    expect(keys()
+               .tensor_f32("blk.0.attn_q.weight.lora_a", {8, 2}, counting(16))
+               .tensor_f32("blk.0.attn_q.weight.lora_b", {1, 8}, counting(8)),
+           "tensor blk.0.attn_q.weight.lora_b has rank 1, the other of its pair 2");
     expect(keys().tensor_f32("blk.0.attn_q.weight.lora_b", {1, 6}, counting(6)),
            "6 rows, which 2 heads");
     expect(keys().tensor_f32("blk.0.attn_q.weight.lora_b", {1, 0}, {}), "0 rows");

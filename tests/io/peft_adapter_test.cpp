@@ -88,6 +88,38 @@ TEST(PeftAdapter, WhatIsWrittenReadsBack) {
     EXPECT_EQ(read.tensors[1].values, adapter.b);
 }
 
+TEST(PeftAdapter, PatternsAreWrittenAndRanksReadByThem) {
+    const TempDir dir;
+    SmallAdapter adapter;
+    adapter.settings.r = 8;
+    adapter.settings.rank_pattern = {{"k_proj", 3}, {R"(layers\.0\..*q_proj)", 2}};
+    adapter.settings.alpha_pattern = {{"q_proj", 0.5}};
+    adapter.settings.target_modules = {R"(.*\.q_proj)"};
+    adapter.settings.exclude_modules = {"lm_head"};
+    write_peft_adapter(dir.path(), adapter.settings, adapter.tensors());
+    Json config = Json::parse_file(dir / "adapter_config.json");
+    EXPECT_EQ(config.at("rank_pattern").dump(), R"({"k_proj": 3, "layers\\.0\\..*q_proj": 2})");
+    EXPECT_EQ(config.at("alpha_pattern").dump(), R"({"q_proj": 0.5})");
+    EXPECT_EQ(config.at("target_modules").string(), R"(.*\.q_proj)");
+    EXPECT_EQ(config.at("exclude_modules").dump(), R"(["lm_head"])");
+    const PeftAdapter read = read_peft_adapter(dir.path());
+    EXPECT_EQ(read.settings.rank_pattern, adapter.settings.rank_pattern);
+    EXPECT_EQ(read.settings.alpha_pattern, adapter.settings.alpha_pattern);
+    const LoraTargets targets(read.settings);
+    EXPECT_EQ(targets.rank("model.layers.0.self_attn.q_proj"), 2);
+    EXPECT_EQ(targets.scaling("model.layers.0.self_attn.q_proj"), 0.25);
+    EXPECT_EQ(read.settings.target_modules,
+              std::vector<std::string>{"model.layers.0.self_attn.q_proj"});
+
+    adapter.settings.target_modules = {"q_proj"};
+    adapter.settings.layers_to_transform = {0, 2};
+    adapter.settings.layers_pattern = {"layers"};
+    write_peft_adapter(dir.path(), adapter.settings, adapter.tensors());
+    config = Json::parse_file(dir / "adapter_config.json");
+    EXPECT_EQ(config.at("layers_to_transform").dump(), "[0, 2]");
+    EXPECT_EQ(config.at("layers_pattern").dump(), R"(["layers"])");
+}
+
 TEST(PeftAdapter, TheConfigIsWrittenAsPeftDoes) {
     const TempDir dir;
     SmallAdapter adapter;
@@ -177,19 +209,13 @@ TEST(PeftAdapter, SettingsThatChangeTheMathematicsAreRefusedByName) {
         {"use_dora", "true"},
         {"use_qalora", "true"},
         {"use_bdlora", R"({"nblocks": 2})"},
-        {"rank_pattern", R"({"q_proj": 4})"},
-        {"alpha_pattern", R"({"q_proj": 4})"},
         {"modules_to_save", R"(["lm_head"])"},
         {"lora_bias", "true"},
-        {"bias", "\"all\""},
+        {"bias", "\"some\""},
         {"fan_in_fan_out", "true"},
-        {"layers_to_transform", "[0]"},
-        {"layers_to_transform", "1"},
-        {"layers_pattern", "\"layers\""},
         {"layer_replication", "[[0, 1]]"},
         {"trainable_token_indices", "[1]"},
         {"target_parameters", R"(["experts"])"},
-        {"exclude_modules", "\"lm_head\""},
         {"alora_invocation_tokens", "[1, 2]"},
         {"megatron_config", R"({"a": 1})"},
         {"arrow_config", R"({"top_k": 3})"},
@@ -211,7 +237,15 @@ TEST(PeftAdapter, SettingsThatChangeTheMathematicsAreRefusedByName) {
         {"use_dora", "false"},
         {"layers_to_transform", "null"},
         {"modules_to_save", "[]"},
+        {"rank_pattern", R"({"k_proj": 4})"},
+        {"alpha_pattern", R"({"q_proj": 4})"},
+        {"layers_to_transform", "[0]"},
+        {"layers_to_transform", "1"},
+        {"layers_pattern", "\"layers\""},
+        {"exclude_modules", "\"lm_head\""},
         {"bias", "\"none\""},
+        {"bias", "\"all\""},
+        {"bias", "\"lora_only\""},
         {"init_lora_weights", "\"gaussian\""},
         {"init_lora_weights", "false"},
         {"qalora_group_size", "16"},
@@ -231,6 +265,11 @@ TEST(PeftAdapter, SettingsThatChangeTheMathematicsAreRefusedByName) {
         {"target_modules", "[1]"},
         {"target_modules", "{}"},
         {"base_model_name_or_path", "3"},
+        {"rank_pattern", R"({"q_proj": 0})"},
+        {"rank_pattern", R"({"q_proj": 1.5})"},
+        {"rank_pattern", R"({"(": 2})"},
+        {"alpha_pattern", R"({"q_proj": "a"})"},
+        {"alpha_pattern", "[1]"},
         {"r", "9223372036854775807"}};
     for (const auto& [key, value] : wrong) {
         const std::string refusal = with(key, value);

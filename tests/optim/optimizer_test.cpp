@@ -97,6 +97,34 @@ std::optional<OptimizerOptions> options_of(const std::string& name, const Json& 
     return options;
 }
 
+// LoRA+: a parameter's factor is as good as another learning rate, for neighbours in one vector, too.
+TEST(Optimizer, ARateFactorScalesTheLearningRate) {
+    for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::sgd}) {
+        Bench bench(make_cpu_device());
+        Trained a(*bench.device, "a", {4});
+        Trained b(*bench.device, "b", {4});
+        Trained alone(*bench.device, "alone", {4});
+        for (const Trained* trained : {&a, &b, &alone}) {
+            trained->set(trained->master.tensor, {1, -2, 3, 0.5f});
+            trained->set(trained->gradient.tensor, {0.1f, 0.3f, -0.2f, 0.4f});
+        }
+        b.parameter.rate_factor = 16;
+        const OptimizerOptions options{.kind = kind, .weight_decay = 0.1};
+        Optimizer both(*bench.device, options, {&a.parameter, &b.parameter});
+        Optimizer other(*bench.device, options, {&alone.parameter});
+        const Scale one(bench.stream, 1);
+        both.step(bench.stream, 0.01, one.tensor(), 1);
+        other.step(bench.stream, 0.16, one.tensor(), 1);
+        const float* const fast = b.master.tensor.data<float>();
+        const float* const slow = a.master.tensor.data<float>();
+        const float* const wanted = alone.master.tensor.data<float>();
+        for (int i = 0; i < 4; ++i) {
+            EXPECT_EQ(fast[i], wanted[i]);
+            EXPECT_NE(slow[i], fast[i]);
+        }
+    }
+}
+
 TEST(Optimizer, GoldenRunsOfTorch) {
     GARAM_REQUIRE_DATA("golden/optim_sched/optimizers.json");
     const Json golden =

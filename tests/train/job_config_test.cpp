@@ -112,11 +112,10 @@ TEST(JobConfig, AnEpsilonOfZeroIsRefused) {
 
 TEST(JobConfig, RefusesKeysOfOtherToolsByName) {
     for (const char* key :
-         {"train.fp16", "load_in_4bit", "train.deepspeed", "train.fsdp",
-          "lora.use_dora", "lora.rank_pattern", "lora.modules_to_save", "train.push_to_hub",
-          "train.hub_model_id", "train.dataloader_prefetch_factor",
-          "train.optim_args", "train.eval_strategy", "lora.task_type", "train.max_seq_length",
-          "base_model"}) {
+         {"train.fp16", "load_in_4bit", "train.deepspeed", "train.fsdp", "lora.use_dora",
+          "lora.eva_config", "lora.modules_to_save", "train.push_to_hub", "train.hub_model_id",
+          "train.dataloader_prefetch_factor", "train.optim_args", "train.eval_strategy",
+          "lora.task_type", "train.max_seq_length", "base_model"}) {
         EXPECT_EQ(refusal_of(std::string(key) + "=1")
                       .find("command line: " + std::string(key) + " is not supported: "),
                   0u)
@@ -140,8 +139,13 @@ TEST(JobConfig, NoForeignNameHidesAKeyOfOurs) {
 }
 
 TEST(JobConfig, RefusesValuesThatAreNotSupported) {
-    EXPECT_NE(refusal_of("lora.init_lora_weights=gaussian").find("none of: true"),
+    EXPECT_NE(refusal_of("lora.init_lora_weights=xavier").find("none of: true, gaussian"),
               std::string::npos);
+    EXPECT_NE(refusal_of("lora.init_lora_weights=pissa").find("pissa is not supported"),
+              std::string::npos);
+    EXPECT_NE(refusal_of("lora.init_lora_weights=eva").find("eva is not supported"),
+              std::string::npos);
+    EXPECT_NE(refusal_of("lora.bias=some").find("none of: none, all"), std::string::npos);
     EXPECT_NE(refusal_of("train.optim=adamw_8bit").find("not supported"), std::string::npos);
     EXPECT_NE(refusal_of("train.report_to=wandb").find("tensorboard"), std::string::npos);
     EXPECT_NE(refusal_of("lora.r=0"), "");
@@ -157,7 +161,20 @@ TEST(JobConfig, ResolvedYamlReadsBack) {
     for (const char* argument : {"train.learning_rate=2e-4", "train.bf16=true", "lora.r=32",
                                  "data.instruction=Is this spam? {text}\nAnswer:", "threads=2"})
         table.set_override(argument);
+    table.set_override(R"(lora.rank_pattern={q_proj: 4, .*\.up_proj: 16})");
+    table.set_override(R"(lora.target_modules=.*\.(q|up)_proj)");
+    table.set("lora.alpha_pattern.layers.0.self_attn.q_proj", "2.5", "test");
+    table.set("lora.alpha_pattern.k_proj", "3", "test");
+    table.set("lora.layers_to_transform", "[0, 3]", "test");
+    EXPECT_EQ(job.lora.rank_pattern[1], (std::pair<std::string, double>{R"(.*\.up_proj)", 16}));
+    EXPECT_EQ(job.lora.layers_to_transform, (std::vector<std::int64_t>{0, 3}));
     const std::string yaml = describe(job).to_yaml();
+    EXPECT_NE(yaml.find("\n  alpha_pattern: {layers.0.self_attn.q_proj: 2.5, k_proj: 3.0}\n"),
+              std::string::npos)
+        << yaml;
+    EXPECT_NE(yaml.find("\n  layers_to_transform: [0, 3]\n"), std::string::npos);
+    EXPECT_THROW(table.set("lora.rank_pattern.q_proj", "0", "test"), Error);
+    EXPECT_THROW(table.set("lora.rank_pattern", "q_proj", "test"), Error);
     EXPECT_NE(yaml.find("\n  learning_rate: 2.0e-04\n"), std::string::npos) << yaml;
     EXPECT_NE(yaml.find("\n  bf16: true\n"), std::string::npos);
     EXPECT_NE(yaml.find("\n  instruction: \"Is this spam? {text}\\nAnswer:\"\n"),
@@ -219,7 +236,20 @@ TEST(JobConfig, ValidatesWhatBelongsTogether) {
         },
         "train.method=lora");
     names([](JobConfig& j) { j.lora.target_modules = {}; }, "lora.target_modules is empty");
-    names([](JobConfig& j) { j.lora.target_modules = {".*_proj"}; }, "patterns");
+    names(
+        [](JobConfig& j) {
+            j.lora.target_modules = {".*_proj", "q_proj"};
+        },
+        "one regular expression alone");
+    names([](JobConfig& j) { j.lora.target_modules = {"(q"}; }, "lora.target_modules: \"(q\"");
+    names([](JobConfig& j) { j.lora.rank_pattern = {{"q_proj", 1.5}}; }, "whole number");
+    names([](JobConfig& j) { j.lora.layers_pattern = {"h"}; }, "needs lora.layers_to_transform");
+    names(
+        [](JobConfig& j) {
+            j.lora.target_modules = {".*_proj"};
+            j.lora.layers_to_transform = {0};
+        },
+        "name the layers");
     names([](JobConfig& j) { j.lora.target_modules = {"all-linear", "q_proj"}; }, "stands alone");
     // What is fine.
     EXPECT_EQ(refusal([](JobConfig& j) {

@@ -83,6 +83,10 @@ TEST(Trainer, KilledAndResumedEqualsUninterrupted) {
         const auto configure = [&, o = optim, m = method](TinyJob& job) {
             job.config.train.optim = o;
             job.config.train.method = m;
+            if (o == "adamw_torch" && m == "lora") {
+                job.config.loraplus_lr_ratio = 4;
+                job.config.lora.rank_pattern = {{"q_proj", 2}};
+            }
             job.config.train.save_steps = 3;
             job.config.train.eval_steps = 2;
             job.config.train.logging_steps = 2;

@@ -55,6 +55,13 @@ constexpr CarryRule kShared[] = {
     {"use_rslora", Carry::copy, "lora.use_rslora"},
     {"lora_alpha", Carry::copy, "lora.lora_alpha"},
     {"lora_dropout", Carry::copy, "lora.lora_dropout"},
+    {"loraplus_lr_ratio", Carry::copy, "lora.loraplus_lr_ratio"},
+    // PEFT's own, under the names of its LoraConfig; rank_pattern and alpha_pattern are maps.
+    {"bias", Carry::copy, "lora.bias"},
+    {"exclude_modules", Carry::copy, "lora.exclude_modules"},
+    {"layers_to_transform", Carry::copy, "lora.layers_to_transform"},
+    {"layers_pattern", Carry::copy, "lora.layers_pattern"},
+    {"init_lora_weights", Carry::copy, "lora.init_lora_weights"},
     {"dataset_text_field", Carry::copy, "data.text_column"},
 };
 
@@ -109,6 +116,9 @@ constexpr CarryRule kAxolotl[] = {
     {"lora_target_modules", Carry::targets, "lora.target_modules"},
     {"lora_target_linear", Carry::all_linear, "lora.target_modules"},
     {"peft_use_rslora", Carry::copy, "lora.use_rslora"},
+    {"peft_layers_to_transform", Carry::copy, "lora.layers_to_transform"},
+    {"peft_layers_pattern", Carry::copy, "lora.layers_pattern"},
+    {"peft_init_lora_weights", Carry::copy, "lora.init_lora_weights"},
     {"micro_batch_size", Carry::copy, "train.per_device_train_batch_size"},
     {"eval_batch_size", Carry::copy, "train.per_device_eval_batch_size"},
     {"num_epochs", Carry::copy, "train.num_train_epochs"},
@@ -247,7 +257,6 @@ constexpr Reason kReasons[] = {
     {"peft_use_dora", "only plain and rank-stabilised LoRA are"},
     {"lora_modules_to_save", "only adapters are trained beside a frozen base"},
     {"additional_target", "only adapters are trained beside a frozen base"},
-    {"loraplus_lr_ratio", "A and B have one learning rate"},
     {"save_model", kOneAdapter},
     {"save_method", kOneAdapter},
     {"save_path", kOneAdapter},

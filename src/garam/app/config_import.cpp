@@ -92,8 +92,10 @@ class Importer {
 
     // Sets our key, or tells why its value cannot be carried.
     bool set(const std::string& ours, ConfigText value, const ConfigLine& line) {
-        const ConfigTable::Entry& entry = *table_.find(ours);
-        const bool takes_truth = is_bool(entry) || ours == "train.resume_from_checkpoint";
+        const ConfigTable::Entry* const entry = table_.find(ours);  // none for one number of a map
+        const bool takes_truth = (entry != nullptr && is_bool(*entry)) ||
+                                 ours == "train.resume_from_checkpoint" ||
+                                 ours == "lora.init_lora_weights";
         if (takes_truth && value.kind != Kind::list) {
             if (const auto truth = truth_of(value)) value.text = *truth ? "true" : "false";
         }
@@ -128,6 +130,15 @@ class Importer {
                 leave_out(line, "no schedule here has this option");
             else if (!is_null(line.value))
                 set(ours, line.value, line);
+            return;
+        }
+        for (const std::string map : {"rank_pattern", "alpha_pattern"}) {
+            const auto at = line.key.find(map + ".");
+            const bool begins = at == 0 || (at != std::string::npos && dialect_->sections &&
+                                            line.key[at - 1] == '.');
+            if (!begins && name != map) continue;
+            if (!is_null(line.value))
+                set("lora." + (begins ? line.key.substr(at) : map), line.value, line);
             return;
         }
         const CarryRule* const rule = rule_of(name);

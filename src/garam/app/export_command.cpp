@@ -1,6 +1,7 @@
 // garam export MODEL OUT: a model, an adapter in it or the adapter alone, for llama.cpp and Ollama.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "garam/app/command.h"
@@ -96,7 +97,7 @@ Examples:
             write_gguf_adapter(out_, *adapter, adapter_, files,
                                type_from(type_).value_or(StoredType::f32));
             print(out_ + ": " + std::to_string(adapter->tensors.size()) + " tensors of rank " +
-                  std::to_string(adapter->settings.r) + "\n");
+                  ranks_of(*adapter) + "\n");
         } else {
             write_model(files, adapter ? &*adapter : nullptr);
         }
@@ -105,6 +106,19 @@ Examples:
     }
 
   private:
+    // "8", or "2 to 8" where modules differ.
+    static std::string ranks_of(const PeftAdapter& adapter) {
+        std::int64_t low = adapter.tensors.front().shape.back();
+        std::int64_t high = 0;
+        for (const AdapterTensor& tensor : adapter.tensors) {
+            if (!tensor.name.ends_with(".lora_B.weight")) continue;
+            low = std::min(low, tensor.shape[1]);
+            high = std::max(high, tensor.shape[1]);
+        }
+        return low == high ? std::to_string(low)
+                           : std::to_string(low) + " to " + std::to_string(high);
+    }
+
     static void warn(const std::string& sentence) {
         std::fputs(("garam: warning: " + one_line(sentence) + "\n").c_str(), stderr);
     }

@@ -1,4 +1,6 @@
-// garam merge MODEL ADAPTER OUT: an adapter folded into its base, as a Hugging Face folder.
+// garam merge MODEL ADAPTER… OUT: adapters folded into their base, as a Hugging Face folder.
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 
 #include "garam/app/command.h"
@@ -26,22 +28,27 @@ class MergeCommand : public Command {
   public:
     std::string name() const override { return "merge"; }
     std::string summary() const override {
-        return "Fold an adapter into its base: a model folder that needs no adapter";
+        return "Fold adapters into their base: a model folder that needs no adapter";
     }
     std::string details() const override {
         return R"(The result is a Hugging Face folder: config, safetensors, tokenizer files. Each weight is
-W + s B A in double precision, rounded once.
+W + s B A in double precision, rounded once; of several adapters the sum of all, each times its weight.
 
 Example:
-  garam merge MODEL run/adapter merged --dtype bf16)";
+  garam merge MODEL run/adapter merged --dtype bf16
+  garam merge MODEL a/adapter b/adapter merged --weights 0.7,0.3)";
     }
 
     void declare(Arguments& arguments) override {
         arguments.positional(
             "MODEL", model_,
             "Hugging Face model folder, GGUF file, or org/name in the local cache");
-        arguments.positional("ADAPTER", adapter_, "PEFT LoRA folder or LoRA GGUF");
-        arguments.positional("OUT", out_, "Folder to write; must not exist");
+        arguments.positionals("ADAPTER...OUT", folders_,
+                              "PEFT LoRA folder or LoRA GGUF, or several; then the folder to "
+                              "write, which must not exist");
+        arguments.option("--weights", &weights_,
+                         "What each adapter's change is multiplied by: numbers with commas; empty: "
+                         "1 each");
         arguments.option("--dtype", &dtype_,
                          "f32, f16, bf16, or base: the base's own, bf16 where a GGUF is quantised");
     }
@@ -49,15 +56,26 @@ Example:
     int run() override {
         MergeOptions options;
         options.dtype = dtype_from(dtype_);
-        const std::filesystem::path out = out_;
+        if (folders_.size() < 2)
+            throw Error("garam merge: OUT is missing: name the folder to write behind the adapter");
+        const std::string name = folders_.back();
+        folders_.pop_back();
+        const std::vector<double> weights = weights_for(folders_.size());
+        const std::filesystem::path out = name;
         if (std::filesystem::exists(out))
-            throw Error(out_ + " exists already: name a folder that does not");
+            throw Error(name + " exists already: name a folder that does not");
         const ModelFiles files = ModelFiles::open(model_);
-        const PeftAdapter adapter = read_adapter(adapter_, files);
-        const std::string warning =
-            warning_of_another_base(adapter_, adapter.settings.base_model_name_or_path, files);
-        if (!warning.empty())
-            std::fputs(("garam: warning: " + one_line(warning) + "\n").c_str(), stderr);
+        std::vector<PeftAdapter> read;
+        std::vector<WeightedAdapter> adapters;
+        for (const std::string& folder : folders_) {
+            read.push_back(read_adapter(folder, files));
+            const std::string warning = warning_of_another_base(
+                folder, read.back().settings.base_model_name_or_path, files);
+            if (!warning.empty())
+                std::fputs(("garam: warning: " + one_line(warning) + "\n").c_str(), stderr);
+        }
+        for (std::size_t i = 0; i < read.size(); ++i)
+            adapters.push_back({&read[i], folders_[i], weights[i]});
         const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(model_);
         options.bos_id = tokenizer->bos_id();
         options.eos_id = tokenizer->eos_id();
@@ -65,10 +83,10 @@ Example:
 
         MergeReport report;
         write_folder_atomically(out, [&](const std::filesystem::path& folder) {
-            report = write_merged_model(files, adapter, adapter_, folder, options);
+            report = write_merged_model(files, adapters, folder, options);
             tokenizer->save(folder);
         });
-        std::string summary = out_ + ": " + std::to_string(report.merged_tensors) + " of " +
+        std::string summary = name + ": " + std::to_string(report.merged_tensors) + " of " +
                               std::to_string(report.tensors) + " tensors merged, " +
                               std::string(name_of(report.dtype)) + ", " +
                               std::to_string(report.bytes) + " bytes of weights\n";
@@ -80,9 +98,30 @@ Example:
     }
 
   private:
+    std::vector<double> weights_for(std::size_t adapters) const {
+        if (weights_.empty()) return std::vector<double>(adapters, 1);
+        std::vector<double> weights;
+        const char* at = weights_.data();
+        const char* const end = at + weights_.size();
+        for (;;) {
+            double weight = 0;
+            const auto [stop, error] = std::from_chars(at, end, weight);
+            if (error != std::errc() || !std::isfinite(weight) || (stop != end && *stop != ','))
+                throw Error("--weights " + weights_ +
+                            ": give numbers with commas, such as 0.7,0.3");
+            weights.push_back(weight);
+            if (stop == end) break;
+            at = stop + 1;
+        }
+        if (weights.size() != adapters)
+            throw Error("--weights gives " + std::to_string(weights.size()) + " numbers for " +
+                        std::to_string(adapters) + " adapters");
+        return weights;
+    }
+
     std::string model_;
-    std::string adapter_;
-    std::string out_;
+    std::vector<std::string> folders_;
+    std::string weights_;
     std::string dtype_ = "base";
 };
 

@@ -131,6 +131,9 @@ std::vector<std::string> split_list(std::string_view text, const std::string& wh
     if (opened) text = trim(text.substr(1, text.size() - 2));
     std::vector<std::string> items;
     if (text.empty()) return items;
+    // One quoted text, commas and all.
+    if ((text[0] == '"' || text[0] == '\'') && text.find(text[0], 1) == text.size() - 1)
+        return {unquote(text)};
     for (;;) {
         const auto comma = text.find(',');
         const std::string_view item = trim(text.substr(0, comma));
@@ -147,6 +150,8 @@ constexpr const char* type_name() {
     if constexpr (std::is_same_v<T, int> || std::is_same_v<T, std::int64_t>) return "int";
     if constexpr (std::is_same_v<T, double>) return "float";
     if constexpr (std::is_same_v<T, std::string>) return "string";
+    if constexpr (std::is_same_v<T, NumberMap>) return "map of names to floats";
+    if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) return "list of ints";
     return "list of strings";
 }
 
@@ -169,10 +174,15 @@ std::string text_of(const T& value) {
         return std::to_string(value);
     } else if constexpr (std::is_same_v<T, std::string>) {
         return string_text(value);
+    } else if constexpr (std::is_same_v<T, NumberMap>) {
+        std::vector<std::string> items;
+        for (const auto& [name, number] : value)
+            items.push_back(string_text(name) + ": " + number_text(number));
+        return "{" + join(items) + "}";
     } else {
         std::vector<std::string> items;
-        for (const std::string& item : value)
-            items.push_back(string_text(item));
+        for (const auto& item : value)
+            items.push_back(text_of(item));
         return "[" + join(items) + "]";
     }
 }
@@ -189,6 +199,29 @@ void check_choice(const ConfigTable::Entry& entry, const std::string& text,
 }
 
 template <typename T>
+T read(const ConfigTable::Entry& entry, const ConfigText& written, const std::string& where);
+
+// "{name: 1, other: 2}".
+NumberMap read_map(const ConfigTable::Entry& entry, std::string_view text,
+                   const std::string& where) {
+    text = trim(text);
+    if (text.size() < 2 || text.front() != '{' || text.back() != '}')
+        throw Error(where + "'" + std::string(text) + "' is no map ({name: number, ...})");
+    NumberMap map;
+    for (const std::string& item : split_list(text.substr(1, text.size() - 2), where)) {
+        const auto colon = item.rfind(':');
+        const std::string name =
+            unquote(trim(std::string_view(item).substr(0, std::min(colon, item.size()))));
+        if (colon == std::string::npos || name.empty())
+            throw Error(where + "'" + item + "' is not of the form name: number");
+        map.emplace_back(name,
+                         read<double>(entry, {.text = std::string(trim(item.substr(colon + 1)))},
+                                      where + name + ": "));
+    }
+    return map;
+}
+
+template <typename T>
 T read(const ConfigTable::Entry& entry, const ConfigText& written, const std::string& where) {
     using Kind = ConfigText::Kind;
     T value{};
@@ -196,6 +229,14 @@ T read(const ConfigTable::Entry& entry, const ConfigText& written, const std::st
         if (written.kind == Kind::list) return written.items;
         if (written.kind == Kind::quoted) return {written.text};
         return split_list(written.text, where);
+    } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
+        for (const std::string& item :
+             written.kind == Kind::list ? written.items : split_list(written.text, where))
+            value.push_back(read<std::int64_t>(entry, {.text = item}, where));
+        return value;
+    } else if constexpr (std::is_same_v<T, NumberMap>) {
+        if (written.kind == Kind::list) throw Error(where + "a list is no map of names to numbers");
+        return read_map(entry, written.text, where);
     } else {
         if (written.kind == Kind::list)
             throw Error(where + "a list is not allowed, give one value (" + wanted<T>() + ")");
@@ -313,6 +354,7 @@ void ConfigTable::set(const std::string& key, const ConfigText& value, const std
     const auto found = std::find_if(entries_.begin(), entries_.end(),
                                     [&](const Entry& entry) { return entry.key == key; });
     if (found == entries_.end()) {
+        if (set_in_map(key, value, source)) return;
         // "train:" with every key below it commented out.
         const std::string prefix = key + ".";
         const bool is_section = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& e) {
@@ -337,6 +379,9 @@ void ConfigTable::set(const std::string& key, const ConfigText& value, const std
                 if constexpr (OptionalValue<Field>::kIsOptional) {
                     field->reset();
                     return;
+                } else if constexpr (std::is_same_v<Field, NumberMap>) {
+                    field->clear();
+                    return;
                 } else {
                     throw Error(where + "no value is given, it must be " + entry.type() +
                                 " (an empty text is written '')");
@@ -346,6 +391,28 @@ void ConfigTable::set(const std::string& key, const ConfigText& value, const std
         },
         entry.target);
     entry.source = source;
+}
+
+bool ConfigTable::set_in_map(const std::string& key, const ConfigText& value,
+                             const std::string& source) {
+    for (Entry& entry : entries_) {
+        auto* const field = std::get_if<NumberMap*>(&entry.target);
+        if (field == nullptr || !key.starts_with(entry.key + ".")) continue;
+        NumberMap& map = **field;
+        if (entry.source.empty()) map.clear();  // the default
+        const std::string name = key.substr(entry.key.size() + 1);
+        const double number = read<double>(entry, value, source + ": " + key + ": ");
+        const auto known = std::find_if(map.begin(), map.end(),
+                                        [&](const auto& item) { return item.first == name; });
+        if (known == map.end()) {
+            map.emplace_back(name, number);
+        } else {
+            known->second = number;
+        }
+        entry.source = source;
+        return true;
+    }
+    return false;
 }
 
 void ConfigTable::set_override(const std::string& argument) {

@@ -4,7 +4,7 @@
 // An entry points at the field that it sets; the field's value when it is added is the default. The
 // table does not own the fields: the struct must outlive it and must not move. Text is read
 // strictly: a whole number for int, a finite number for float (1e-4 is one), true or false for
-// bool, `[a, b]` or `a, b` for lists, null (or the entry's own name for it, such as auto) for
+// bool, `[a, b]` or `a, b` for lists, `{name: 1}` for maps, null (or the entry's own name for it, such as auto) for
 // optionals.
 //
 // Every mistake throws Error "<source>: <key>: …", the source being "file:line" or "command line".
@@ -54,19 +54,22 @@ struct ConfigText {
     std::vector<std::string> items;  // list
 };
 
+// Numbers by name, in the order in which they were given. A file may give one a line: "key.name: number".
+using NumberMap = std::vector<std::pair<std::string, double>>;
+
 class ConfigTable {
   public:
-    using Target =
-        std::variant<bool*, int*, std::int64_t*, double*, std::string*, std::vector<std::string>*,
-                     std::optional<bool>*, std::optional<std::int64_t>*, std::optional<double>*,
-                     std::optional<std::string>*>;
+    using Target = std::variant<bool*, int*, std::int64_t*, double*, std::string*,
+                                std::vector<std::string>*, std::vector<std::int64_t>*, NumberMap*,
+                                std::optional<bool>*, std::optional<std::int64_t>*,
+                                std::optional<double>*, std::optional<std::string>*>;
 
     struct Entry {
         std::string key;
         Target target;
         std::string meaning;
-        Range range;                                               // numbers only
-        std::vector<std::string> choices;                          // strings only; empty: any text
+        Range range;                       // numbers, also in lists and maps
+        std::vector<std::string> choices;  // strings only; empty: any text
         std::vector<std::pair<std::string, std::string>> refused;  // value, what to do instead
         std::string null_name = "null";  // optionals: how the absent value is written
         std::string default_text;        // the value when it was added, as YAML
@@ -101,6 +104,8 @@ class ConfigTable {
     void reset(std::string_view key);
 
   private:
+    // One number of a map: "<key>.<name>".
+    bool set_in_map(const std::string& key, const ConfigText& value, const std::string& source);
     [[noreturn]] void throw_unknown(const std::string& key, const std::string& source) const;
 
     std::vector<Entry> entries_;

@@ -15,6 +15,7 @@ namespace {
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kPeftA = ".lora_A.weight";
 constexpr std::string_view kPeftB = ".lora_B.weight";
+constexpr std::string_view kBias = ".bias";
 constexpr std::string_view kGgufA = ".lora_a";
 constexpr std::string_view kGgufB = ".lora_b";
 
@@ -41,11 +42,15 @@ struct Written {
     GgufWriter::Entry entry;
     const AdapterTensor* tensor = nullptr;
     std::int64_t permuted_heads = 0;
+    std::string module;
 };
 
 Written written_of(const AdapterTensor& tensor, const std::string& source, const GgufMetadata& base,
                    StoredType type) {
     const bool is_a = tensor.name.ends_with(kPeftA);
+    if (tensor.name.ends_with(kBias))
+        throw Error(source + ": " + tensor.name +
+                    " is a trained bias, which a LoRA GGUF cannot hold: export the merged model");
     if (!tensor.name.starts_with(kPrefix) || (!is_a && !tensor.name.ends_with(kPeftB)))
         throw Error(source + ": " + tensor.name + " is no LoRA tensor of a linear layer");
     const std::string module = tensor.name.substr(
@@ -60,6 +65,7 @@ Written written_of(const AdapterTensor& tensor, const std::string& source, const
     written.entry.shape = tensor.shape;
     written.entry.type = type;
     written.tensor = &tensor;
+    written.module = module;
     if (is_a) return written;
     written.permuted_heads = heads_of(base, name->module);
     if (written.permuted_heads > 0 && tensor.shape[0] % (2 * written.permuted_heads) != 0)
@@ -67,6 +73,15 @@ Written written_of(const AdapterTensor& tensor, const std::string& source, const
                     " rows, which " + std::to_string(written.permuted_heads) +
                     " heads of the base do not divide: the adapter belongs to another base");
     return written;
+}
+
+void check_finite(const std::string& name, const std::vector<float>& values,
+                  const std::string& source) {
+    const auto bad = std::find_if(values.begin(), values.end(),
+                                  [](float value) { return !std::isfinite(value); });
+    if (bad != values.end())
+        throw Error(source + ": " + name + ": element " + std::to_string(bad - values.begin()) +
+                    " times its module's scale is beyond the range of fp32");
 }
 
 template <typename T>
@@ -99,7 +114,7 @@ class AdapterReader {
                 fail("tensor " + name + std::string(parts == 1 ? kGgufB : kGgufA) +
                      " is missing beside the other of its pair");
         }
-        adapter_.settings.r = rank_;
+        settle_ranks();
         return std::move(adapter_);
     }
 
@@ -147,11 +162,6 @@ class AdapterReader {
         if (stored.shape.rank() != 2 || stored.shape[rank_axis] < 1)
             fail("tensor " + stored.name + " has shape " + stored.shape.to_string() +
                  ", which is no matrix of a pair");
-        if (rank_ == 0) rank_ = stored.shape[rank_axis];
-        if (stored.shape[rank_axis] != rank_)
-            fail("tensor " + stored.name + " has rank " + std::to_string(stored.shape[rank_axis]) +
-                 ", others " + std::to_string(rank_) +
-                 ": adapters of several ranks are not supported");
         StoredTensor tensor = stored;
         if (!is_a) {
             const std::int64_t heads = heads_of(base_, name->module);
@@ -164,6 +174,11 @@ class AdapterReader {
         std::string module = hugging_face_name(*base_.architecture, *name);
         module.resize(module.size() - std::string_view(".weight").size());
         parts_[weight] |= is_a ? 1 : 2;
+        const std::int64_t rank = stored.shape[rank_axis];
+        const auto [known, is_new] = ranks_.emplace(module, rank);
+        if (known->second != rank)
+            fail("tensor " + stored.name + " has rank " + std::to_string(rank) +
+                 ", the other of its pair " + std::to_string(known->second));
         if (is_a) adapter_.settings.target_modules.push_back(module);
 
         AdapterTensor out;
@@ -178,12 +193,26 @@ class AdapterReader {
         adapter_.tensors.push_back(std::move(out));
     }
 
+    // The commonest rank is r, the others are patterns.
+    void settle_ranks() {
+        std::map<std::int64_t, std::size_t> modules;
+        for (const auto& [module, rank] : ranks_)
+            ++modules[rank];
+        adapter_.settings.r =
+            std::max_element(modules.begin(), modules.end(), [](const auto& a, const auto& b) {
+                return a.second < b.second;
+            })->first;
+        for (const auto& [module, rank] : ranks_)
+            if (rank != adapter_.settings.r)
+                adapter_.settings.rank_pattern.emplace_back(module, static_cast<double>(rank));
+    }
+
     std::shared_ptr<const GgufFile> file_;
     GgufMetadata base_;
     std::string base_path_;
     PeftAdapter adapter_;
-    std::int64_t rank_ = 0;
-    std::map<std::string, int> parts_;  // of a weight: 1 lora_a, 2 lora_b
+    std::map<std::string, std::int64_t> ranks_;  // of a module
+    std::map<std::string, int> parts_;           // of a weight: 1 lora_a, 2 lora_b
 };
 
 }  // namespace
@@ -192,7 +221,10 @@ void write_gguf_adapter(const std::filesystem::path& path, const PeftAdapter& ad
                         const std::string& source, const ModelFiles& base, StoredType type) {
     GARAM_CHECK(block_elements(type) == 1, "adapters are not quantised");
     const GgufMetadata metadata = gguf_metadata(base.config(), base.path().string());
-    const double alpha = adapter.settings.scaling() * static_cast<double>(adapter.settings.r);
+    const LoraTargets targets(adapter.settings);
+    // llama.cpp divides the file's one alpha by each pair's rank, and takes 0 for a scale of 1.
+    const double own = adapter.settings.scaling() * static_cast<double>(adapter.settings.r);
+    const double alpha = own == 0 ? 1 : own;
     const GgufKeys keys = {
         {"general.architecture", std::string(metadata.architecture->name)},
         {"general.type", std::string("adapter")},
@@ -209,12 +241,17 @@ void write_gguf_adapter(const std::filesystem::path& path, const PeftAdapter& ad
     GgufWriter writer(path, keys, std::move(entries));
     for (const Written& written : tensors) {
         const Shape& shape = written.entry.shape;
-        std::vector<float> moved;
+        std::vector<float> values = written.tensor->values;
         if (written.permuted_heads > 0)
-            moved =
-                permuted_rows(written.tensor->values, shape[0], shape[1], written.permuted_heads);
-        const std::vector<float>& values =
-            written.permuted_heads > 0 ? moved : written.tensor->values;
+            values = permuted_rows(values, shape[0], shape[1], written.permuted_heads);
+        if (!written.entry.name.ends_with(kGgufA)) {
+            // What its scale is beside that of the file's alpha; 1 where they agree.
+            const double factor =
+                targets.scaling(written.module) * static_cast<double>(shape[1]) / alpha;
+            for (float& value : values)
+                value = static_cast<float>(static_cast<double>(value) * factor);
+            check_finite(written.entry.name, values, source);
+        }
         if (type == StoredType::f16) {
             write_as<float16>(writer, written.entry.name, values, source);
         } else if (type == StoredType::bf16) {

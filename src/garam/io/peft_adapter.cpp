@@ -22,19 +22,18 @@ constexpr const char* kTensorsName = "adapter_model.safetensors";
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kEndA = ".lora_A.weight";
 constexpr std::string_view kEndB = ".lora_B.weight";
+constexpr std::string_view kEndBias = ".bias";
 constexpr std::int64_t kLargestRank = 1 << 20;
 
 // Keys of PEFT's LoraConfig that change what the adapter computes, or which modules it has beyond what
 // its tensors say, unless they are null, false, 0 or empty.
-constexpr std::array<std::string_view, 23> kUnsupportedUnlessEmpty = {
+constexpr std::array<std::string_view, 18> kUnsupportedUnlessEmpty = {
     "use_dora",          "use_qalora",        "use_bdlora",
-    "rank_pattern",      "alpha_pattern",     "modules_to_save",
-    "lora_bias",         "fan_in_fan_out",    "layers_to_transform",
-    "layers_pattern",    "layer_replication", "trainable_token_indices",
-    "target_parameters", "exclude_modules",   "alora_invocation_tokens",
-    "megatron_config",   "arrow_config",      "kasa_config",
-    "monteclora_config", "velora_config",     "loftq_config",
-    "corda_config",      "lora_ga_config"};
+    "modules_to_save",   "lora_bias",         "fan_in_fan_out",
+    "layer_replication", "target_parameters", "trainable_token_indices",
+    "megatron_config",   "arrow_config",      "alora_invocation_tokens",
+    "kasa_config",       "velora_config",     "monteclora_config",
+    "loftq_config",      "corda_config",      "lora_ga_config"};
 
 // Initialisations that leave the base weights as they are; the others subtract something from them, so
 // that the adapter belongs to a base that is not on the disk.
@@ -56,6 +55,7 @@ class ConfigReader {
     }
 
     LoraSettings read() const {
+        LoraSettings settings;
         const std::string type = need("peft_type").string(at("peft_type"));
         if (type != "LORA") refuse("peft_type", type, "supported is LORA");
         for (const std::string_view key : kUnsupportedUnlessEmpty) {
@@ -64,12 +64,12 @@ class ConfigReader {
                 refuse(std::string(key), value->dump(), "supported are plain LoRA and rsLoRA");
         }
         if (const Json* bias = config_.find("bias"); bias != nullptr && !is_empty(*bias)) {
-            if (bias->string(at("bias")) != "none")
-                refuse("bias", bias->string(), "supported is none");
+            settings.bias = bias->string(at("bias"));
+            if (settings.bias != "none" && settings.bias != "all" && settings.bias != "lora_only")
+                refuse("bias", settings.bias, "supported are none, all and lora_only");
         }
         check_initialisation();
 
-        LoraSettings settings;
         settings.r = need("r").integer(at("r"));
         if (settings.r < 1 || settings.r > kLargestRank)
             throw Error(at("r") + " is " + std::to_string(settings.r) + "; it must be in [1, " +
@@ -82,13 +82,16 @@ class ConfigReader {
             settings.use_rslora = value->boolean(at("use_rslora"));
         if (const Json* value = present("base_model_name_or_path"))
             settings.base_model_name_or_path = value->string(at("base_model_name_or_path"));
-        if (const Json* value = present("target_modules")) {
-            if (value->is_array()) {
-                for (const Json& name : value->array())
-                    settings.target_modules.push_back(name.string(at("target_modules")));
-            } else {
-                value->string(at("target_modules"));  // a pattern: the tensors say what it matched
-            }
+        read_targets(settings);
+        settings.rank_pattern = numbers("rank_pattern", 1, kLargestRank);
+        for (const auto& [pattern, rank] : settings.rank_pattern)
+            if (rank != std::floor(rank))
+                throw Error(at("rank_pattern") + ": the rank of " + pattern + " must be whole");
+        settings.alpha_pattern = numbers("alpha_pattern", -1e30, 1e30);
+        try {
+            const LoraTargets checked(settings);
+        } catch (const Error& error) {
+            throw Error(path_.string() + ": " + error.what());
         }
         return settings;
     }
@@ -113,6 +116,39 @@ class ConfigReader {
         if (!std::isfinite(result)) throw Error(at(key) + " must be finite");
         return result;
     }
+    // Names, or nothing where the file says it otherwise: the tensors then say what it comes to.
+    void read_targets(LoraSettings& settings) const {
+        bool chooses = false;
+        for (const char* key : {"exclude_modules", "layers_to_transform", "layers_pattern"}) {
+            const Json* value = config_.find(key);
+            // A layer may be the number 0.
+            chooses = chooses || (value != nullptr && (!is_empty(*value) || value->is_number()));
+        }
+        const Json* value = present("target_modules");
+        if (value == nullptr) return;
+        if (!value->is_array()) {
+            value->string(at("target_modules"));
+            return;
+        }
+        std::vector<std::string> names;
+        for (const Json& name : value->array())
+            names.push_back(name.string(at("target_modules")));
+        if (!chooses) settings.target_modules = std::move(names);
+    }
+    std::vector<std::pair<std::string, double>> numbers(const char* key, double low,
+                                                        double high) const {
+        std::vector<std::pair<std::string, double>> result;
+        const Json* value = present(key);
+        if (value == nullptr) return result;
+        for (const auto& [pattern, number] : value->object(at(key))) {
+            const double of = number.number(at(key) + ": " + pattern);
+            if (!(of >= low && of <= high))
+                throw Error(at(key) + ": " + pattern + " is " + number.dump() +
+                            ", which is out of range");
+            result.emplace_back(pattern, of);
+        }
+        return result;
+    }
     void check_initialisation() const {
         const Json* value = present("init_lora_weights");
         if (value == nullptr || value->is_bool()) return;
@@ -135,14 +171,21 @@ std::string module_of(const std::string& key, std::string_view end) {
 
 class TensorReader {
   public:
-    TensorReader(const fs::path& path, std::int64_t rank)
-        : path_(path), rank_(rank), file_(SafetensorsFile::open(path)) {}
+    TensorReader(const fs::path& path, const LoraSettings& settings)
+        : path_(path),
+          targets_(settings),
+          has_biases_(settings.bias != "none"),
+          file_(SafetensorsFile::open(path)) {}
 
     // Also collects the module paths, in the order of the file.
     std::vector<AdapterTensor> read(std::vector<std::string>& modules) {
         std::vector<AdapterTensor> tensors;
         for (const StoredTensor& stored : file_->tensors()) {
             const std::string& name = stored.name;
+            if (has_biases_ && name.starts_with(kPrefix) && name.ends_with(kEndBias)) {
+                tensors.push_back(values_of(stored));
+                continue;
+            }
             if (name.find(".base_layer.") != std::string::npos) continue;
             const bool is_a = name.ends_with(kEndA);
             const std::string_view end = is_a ? kEndA : kEndB;
@@ -152,16 +195,7 @@ class TensorReader {
             check_pair(stored, module_of(name, end), is_a);
             if (is_a) modules.push_back(module_of(name, end));
 
-            AdapterTensor tensor;
-            tensor.name = name;
-            tensor.shape = stored.shape;
-            tensor.values.resize(static_cast<std::size_t>(stored.shape.elements()));
-            try {
-                read_tensor(stored, tensor.values.data());
-            } catch (const Error& error) {
-                throw Error(path_.string() + ": " + error.what());
-            }
-            tensors.push_back(std::move(tensor));
+            tensors.push_back(values_of(stored));
         }
         if (tensors.empty()) throw Error(path_.string() + ": holds no LoRA tensors");
         return tensors;
@@ -175,11 +209,25 @@ class TensorReader {
                     std::string(kEndB) + ")");
     }
 
+    AdapterTensor values_of(const StoredTensor& stored) const {
+        AdapterTensor tensor;
+        tensor.name = stored.name;
+        tensor.shape = stored.shape;
+        tensor.values.resize(static_cast<std::size_t>(stored.shape.elements()));
+        try {
+            read_tensor(stored, tensor.values.data());
+        } catch (const Error& error) {
+            throw Error(path_.string() + ": " + error.what());
+        }
+        return tensor;
+    }
+
     void check_pair(const StoredTensor& stored, const std::string& module, bool is_a) const {
         const int rank_axis = is_a ? 0 : 1;
-        if (stored.shape.rank() != 2 || stored.shape[rank_axis] != rank_)
+        const std::int64_t rank = targets_.rank(module);
+        if (stored.shape.rank() != 2 || stored.shape[rank_axis] != rank)
             throw Error(path_.string() + ": tensor " + stored.name + " has shape " +
-                        stored.shape.to_string() + ", but r is " + std::to_string(rank_) + " in " +
+                        stored.shape.to_string() + ", but r is " + std::to_string(rank) + " in " +
                         kConfigName);
         const std::string other = std::string(kPrefix) + module + std::string(is_a ? kEndB : kEndA);
         if (file_->find(other) == nullptr)
@@ -187,59 +235,76 @@ class TensorReader {
     }
 
     fs::path path_;
-    std::int64_t rank_;
+    LoraTargets targets_;
+    bool has_biases_;
     std::shared_ptr<const SafetensorsFile> file_;
 };
 
+// PEFT writes whole numbers as such.
+Json number_json(double value) {
+    const bool whole = value == std::floor(value) && std::fabs(value) < 0x1p53;
+    return whole ? Json(static_cast<std::int64_t>(value)) : Json(value);
+}
+
+Json numbers_json(const std::vector<std::pair<std::string, double>>& numbers) {
+    Json json{Json::Object{}};
+    for (const auto& [pattern, value] : numbers)
+        json.set(pattern, number_json(value));
+    return json;
+}
+
+// A list of names; text, where it is all-linear or a regular expression.
+Json modules_json(const std::vector<std::string>& modules) {
+    if (is_pattern(modules) || (modules.size() == 1 && modules[0] == "all-linear"))
+        return Json(modules[0]);
+    Json::Array names;
+    for (const std::string& name : modules)
+        names.emplace_back(name);
+    return Json(std::move(names));
+}
+
 Json config_of(const LoraSettings& settings) {
-    Json targets;
-    if (settings.target_modules.size() == 1 && settings.target_modules[0] == "all-linear") {
-        targets = Json("all-linear");
-    } else {
-        Json::Array names;
-        for (const std::string& name : settings.target_modules)
-            names.emplace_back(name);
-        targets = Json(std::move(names));
-    }
-    const bool whole = settings.lora_alpha == std::floor(settings.lora_alpha) &&
-                       std::fabs(settings.lora_alpha) < 0x1p53;
-    return Json(Json::Object{
-        {"alpha_pattern", Json(Json::Object{})},
+    Json::Array layers;
+    for (const std::int64_t layer : settings.layers_to_transform)
+        layers.emplace_back(layer);
+    Json::Array layers_pattern;
+    for (const std::string& name : settings.layers_pattern)
+        layers_pattern.emplace_back(name);
+    Json config(Json::Object{
+        {"alpha_pattern", numbers_json(settings.alpha_pattern)},
         {"auto_mapping", Json()},
         {"base_model_name_or_path", settings.base_model_name_or_path.empty()
                                         ? Json()
                                         : Json(settings.base_model_name_or_path)},
-        {"bias", Json("none")},
+        {"bias", Json(settings.bias)},
         {"fan_in_fan_out", Json(false)},
         {"inference_mode", Json(true)},
         {"init_lora_weights", Json(true)},
         {"layer_replication", Json()},
-        {"layers_pattern", Json()},
-        {"layers_to_transform", Json()},
+        {"layers_pattern", layers_pattern.empty() ? Json() : Json(std::move(layers_pattern))},
+        {"layers_to_transform", layers.empty() ? Json() : Json(std::move(layers))},
         {"loftq_config", Json(Json::Object{})},
-        {"lora_alpha",
-         whole ? Json(static_cast<std::int64_t>(settings.lora_alpha)) : Json(settings.lora_alpha)},
+        {"lora_alpha", number_json(settings.lora_alpha)},
         {"lora_dropout", Json(settings.lora_dropout)},
         {"megatron_config", Json()},
         {"megatron_core", Json("megatron.core")},
         {"modules_to_save", Json()},
         {"peft_type", Json("LORA")},
         {"r", Json(settings.r)},
-        {"rank_pattern", Json(Json::Object{})},
+        {"rank_pattern", numbers_json(settings.rank_pattern)},
         {"revision", Json()},
-        {"target_modules", targets},
+        {"target_modules", modules_json(settings.target_modules)},
         {"task_type", Json("CAUSAL_LM")},
         {"use_dora", Json(false)},
         {"use_rslora", Json(settings.use_rslora)},
     });
+    // Older readers do not know this key.
+    if (!settings.exclude_modules.empty())
+        config.set("exclude_modules", modules_json(settings.exclude_modules));
+    return config;
 }
 
 }  // namespace
-
-double LoraSettings::scaling() const {
-    const auto rank = static_cast<double>(r);
-    return lora_alpha / (use_rslora ? std::sqrt(rank) : rank);
-}
 
 PeftAdapter read_peft_adapter(const fs::path& given) {
     const fs::path folder = find_model_path(given).path;
@@ -256,7 +321,7 @@ PeftAdapter read_peft_adapter(const fs::path& given) {
                            "PEFT and save_pretrained(folder) again"
                          : ""));
     std::vector<std::string> modules;
-    adapter.tensors = TensorReader(folder / kTensorsName, adapter.settings.r).read(modules);
+    adapter.tensors = TensorReader(folder / kTensorsName, adapter.settings).read(modules);
     if (adapter.settings.target_modules.empty())
         adapter.settings.target_modules = std::move(modules);
     return adapter;

@@ -16,6 +16,7 @@
 #include "garam/core/token_batch.h"
 #include "garam/io/model_files.h"
 #include "garam/io/peft_adapter.h"
+#include "garam/models/adapter_init.h"
 #include "garam/models/block_offload.h"
 #include "garam/models/decoder_config.h"
 #include "garam/models/device_batch.h"
@@ -64,9 +65,11 @@ class Decoder {
         DType compute = DType::f32;  // f32 or bf16
         Trained trained = Trained::nothing;
         std::optional<LoraSettings> lora;  // the adapter, trained or only applied
-        std::uint64_t seed = 0;            // of a new adapter's A
-        double label_smoothing = 0;        // of the loss, in training and evaluation
-        std::int64_t max_positions = 0;    // rows of the RoPE tables; 0: the config's
+        double b_rate_factor = 1;          // B's learning rate over A's (LoRA+: Hayou et al., 2024)
+        LoraInit init = LoraInit::kaiming;  // of a new adapter
+        std::uint64_t seed = 0;             // of a new adapter's A
+        double label_smoothing = 0;         // of the loss, in training and evaluation
+        std::int64_t max_positions = 0;     // rows of the RoPE tables; 0: the config's
     };
 
     // Throws Error naming file, tensor and both shapes when weights and config disagree, when a tensor is

@@ -244,7 +244,9 @@ std::string common_module(const DecoderFamily& family, const std::string& path) 
 
 std::string own_adapter_key(const DecoderFamily& family, const std::string& key) {
     constexpr std::string_view kPrefix = "base_model.model.";
-    const std::size_t end = key.rfind(".lora_");
+    std::size_t end = key.rfind(".lora_");
+    if (end == std::string::npos) end = key.rfind(".base_layer.");
+    if (end == std::string::npos && key.ends_with(".bias")) end = key.rfind('.');
     if (!key.starts_with(kPrefix) || end == std::string::npos || end < kPrefix.size()) return key;
     const std::string path = key.substr(kPrefix.size(), end - kPrefix.size());
     return std::string(kPrefix) + own_module(family, path) + key.substr(end);

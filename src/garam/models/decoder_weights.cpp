@@ -2,12 +2,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <set>
 #include <tuple>
 
 #include "garam/core/error.h"
-#include "garam/core/philox.h"
+#include "garam/models/adapter_targets.h"
 #include "garam/models/decoder.h"
 #include "garam/models/rope.h"
 #include "garam/ops/elementwise.h"
@@ -18,16 +19,6 @@ namespace {
 
 std::int64_t bytes_of(const Shape& shape, DType dtype) {
     return align_up(shape.elements() * static_cast<std::int64_t>(size_of(dtype)));
-}
-
-bool ends_with_module(const std::string& path, const std::string& target) {
-    if (path == target) return true;
-    return path.size() > target.size() && path.ends_with(target) &&
-           path[path.size() - target.size() - 1] == '.';
-}
-
-std::string last_part(const std::string& path) {
-    return path.substr(path.rfind('.') + 1);
 }
 
 }  // namespace
@@ -78,6 +69,15 @@ class Decoder::Loader {
         Tensor* place;
         Tensor* gradient;
         bool decay;
+    };
+
+    struct Wanted {
+        std::string name;
+        Shape shape;
+        bool decay;
+        Tensor* place;  // where the model computes with it
+        Tensor* gradient;
+        float factor = 1;  // of the place's values
     };
 
     // One weight: its file tensor checked against the shape that the config implies.
@@ -233,14 +233,24 @@ class Decoder::Loader {
         return !card_ && usable_in_place(*slot.stored, model_.compute_);
     }
 
+    bool is_trained_bias(const Slot& slot) const {
+        return trained_biases_.contains(slot.stored->name);
+    }
+
     // A card's layout of linears that read one input, and of the adapters around them: nn/projection.h.
     void pack_projections() {
         std::int64_t bytes = 0;
         for (const Packing& p : projections_) {
+            if (!is_packed(p)) continue;
             std::int64_t adapters = 0;
-            for (const Linear& linear : p.projection->parts)
-                adapters += adapted_.contains(&linear) ? 1 : 0;
-            p.projection->tail = adapters > 0 ? projection_tail(adapters, model_.lora_->r) : 0;
+            std::int64_t rank = 0;
+            for (const Linear& linear : p.projection->parts) {
+                const auto adapter = adapted_.find(&linear);
+                if (adapter == adapted_.end()) continue;
+                ++adapters;
+                rank = adapter->second.rank;
+            }
+            p.projection->tail = adapters > 0 ? projection_tail(adapters, rank) : 0;
             bytes += bytes_of(packed_shape(p), model_.compute_);
             if (p.bias) bytes += bytes_of({out_of(p)}, model_.compute_);
         }
@@ -254,6 +264,7 @@ class Decoder::Loader {
             return tensor;
         };
         for (const Packing& p : projections_) {
+            if (!is_packed(p)) continue;
             Projection& projection = *p.projection;
             projection.packed = next(packed_shape(p));
             if (p.bias) projection.bias = next({out_of(p)});
@@ -269,6 +280,19 @@ class Decoder::Loader {
         model_.buffers_.push_back(std::move(buffer));
     }
 
+    // One matrix has adapters of one rank and scale; others are multiplied part by part.
+    bool is_packed(const Packing& p) const {
+        const ModuleAdapter* first = nullptr;
+        for (const Linear& linear : p.projection->parts) {
+            const auto adapter = adapted_.find(&linear);
+            if (adapter == adapted_.end()) continue;
+            const ModuleAdapter& own = adapter->second;
+            if (first == nullptr) first = &own;
+            if (own.rank != first->rank || own.scaling != first->scaling) return false;
+        }
+        return true;
+    }
+
     static std::int64_t out_of(const Packing& p) {
         return std::accumulate(p.outs.begin(), p.outs.end(), std::int64_t{0});
     }
@@ -280,14 +304,14 @@ class Decoder::Loader {
     void place_weights() {
         std::int64_t bytes = 0;
         for (const Slot& slot : slots_) {
-            if (*slot.place || in_place(slot)) continue;
+            if (*slot.place || in_place(slot) || is_trained_bias(slot)) continue;
             bytes += bytes_of(slot.stored->shape, model_.compute_);
         }
         Buffer buffer(model_.device_, bytes, Purpose::weights);
         std::int64_t offset = 0;
         for (const Slot& slot : slots_) {
             const Shape& shape = slot.stored->shape;
-            if (*slot.place) continue;
+            if (*slot.place || is_trained_bias(slot)) continue;
             if (in_place(slot)) {
                 *slot.place = Tensor(const_cast<std::byte*>(slot.stored->data), model_.compute_,
                                      shape, model_.device_.kind());
@@ -308,73 +332,61 @@ class Decoder::Loader {
         }
     }
 
-    // Which linears the adapter's targets name. Of a family with names of its own a target may be one of
-    // Transformers' names, which is resolved to the own one.
     void find_adapters() {
-        LoraSettings& lora = *model_.lora_;
-        std::set<std::string> resolved;
-        std::set<std::string> matched;
-        for (auto& [path, linear] : model_.linears_) {
-            for (const std::string& target : lora.target_modules) {
-                const std::string own = own_target(target, path);
-                if (own.empty()) continue;
-                adapted_.insert(linear);
-                matched.insert(target);
-                resolved.insert(own);
-            }
-        }
-        for (const std::string& target : lora.target_modules) {
-            if (!matched.contains(target))
-                throw Error("lora.target_modules: \"" + target +
-                            "\" matches no linear layer of the model (there are: " +
-                            names_of_linears() + "; or all-linear)");
-        }
-        lora.target_modules.assign(resolved.begin(), resolved.end());
-    }
-
-    // The target in the family's names, where it names that linear; else empty.
-    std::string own_target(const std::string& target, const std::string& path) const {
-        if (target == "all-linear") return last_part(path);
-        if (ends_with_module(path, target)) return target;
-        const DecoderFamily& family = *model_.config_.family;
-        if (own_module(family, target) == path) return path;
-        const std::string common = common_module(family, path);
-        return ends_with_module(common, target) ? last_part(path) : "";
-    }
-
-    std::string names_of_linears() const {
-        std::string names;
-        std::set<std::string> seen;
+        std::vector<std::string> paths;
+        for (const auto& [path, linear] : model_.linears_)
+            paths.push_back(path);
+        const auto adapters = resolve_adapters(*model_.lora_, *model_.config_.family, paths);
         for (const auto& [path, linear] : model_.linears_) {
-            if (!seen.insert(last_part(path)).second) continue;
-            names += (names.empty() ? "" : ", ") + last_part(path);
+            const auto adapter = adapters.find(path);
+            if (adapter != adapters.end()) adapted_.emplace(linear, adapter->second);
+            const std::string& biases = model_.lora_->bias;
+            const std::string bias = path + ".bias";
+            if (used_.contains(bias) &&
+                (biases == "all" || (biases == "lora_only" && adapted_.contains(linear))))
+                trained_biases_.insert(bias);
         }
-        return names;
     }
 
     void attach_adapters() {
         const LoraSettings& lora = *model_.lora_;
+        // A card's packed B has the scale in it.
+        std::set<const Linear*> packed;
+        for (const Packing& p : projections_)
+            for (const Linear& linear : p.projection->parts)
+                if (p.projection->packed) packed.insert(&linear);
         std::uint32_t module = 0;
         for (auto& [path, linear] : model_.linears_) {
             ++module;  // numbers every place, adapted or not: the key of its dropout mask
-            if (!adapted_.contains(linear)) continue;
+            const auto adapter = adapted_.find(linear);
+            if (adapter == adapted_.end()) continue;
+            const std::int64_t rank = adapter->second.rank;
             linear->lora.emplace();
-            linear->lora->scaling = static_cast<float>(lora.scaling());
+            linear->lora->scaling = static_cast<float>(adapter->second.scaling);
             linear->lora->dropout = static_cast<float>(lora.lora_dropout);
             linear->lora->module = module;
             const std::string key = "base_model.model." + path;
             const Shape& shape = files_.at(path + ".weight").shape;
             wanted_.push_back({key + ".lora_A.weight",
-                               {lora.r, shape[1]},
+                               {rank, shape[1]},
                                true,
                                &linear->lora->A,
                                &linear->lora->A_gradient});
             wanted_.push_back({key + ".lora_B.weight",
-                               {shape[0], lora.r},
+                               {shape[0], rank},
                                true,
                                &linear->lora->B,
                                &linear->lora->B_gradient,
-                               card_ ? linear->lora->scaling : 1});
+                               packed.contains(linear) ? linear->lora->scaling : 1});
+        }
+        for (auto& [path, linear] : model_.linears_) {
+            const std::string bias = path + ".bias";
+            if (!trained_biases_.contains(bias)) continue;
+            const char* const inner = adapted_.contains(linear) ? ".base_layer" : "";
+            const std::string key = "base_model.model." + path + inner + ".bias";
+            bias_of_.emplace(key, &files_.at(bias));
+            wanted_.push_back(
+                {key, files_.at(bias).shape, false, &linear->bias, &linear->bias_gradient});
         }
         if (!card_) return;
         for (const Packing& p : projections_)
@@ -387,8 +399,12 @@ class Decoder::Loader {
         const std::int64_t in = projection.in_features();
         const std::int64_t out = projection.out_features();
         LoraGroup& group = projection.lora;
-        group.rank = model_.lora_->r;
-        group.scaling = static_cast<float>(model_.lora_->scaling());
+        for (const Linear& linear : projection.parts) {
+            const auto adapter = adapted_.find(&linear);
+            if (adapter == adapted_.end()) continue;
+            group.rank = adapter->second.rank;
+            group.scaling = static_cast<float>(adapter->second.scaling);
+        }
         group.dropout = static_cast<float>(model_.lora_->lora_dropout);
         group.A = projection.packed.slice_rows(out, out + projection.tail).slice_columns(0, in);
         group.B = projection.packed.slice_rows(0, out).slice_columns(in, in + projection.tail);
@@ -408,6 +424,7 @@ class Decoder::Loader {
     // What the card's adapters add their gradients to; they are allocated after the places.
     void link_gradients() {
         for (const Packing& p : projections_) {
+            if (!p.projection->packed) continue;
             std::size_t part = 0;
             for (const Linear& linear : p.projection->parts) {
                 if (!linear.lora) continue;
@@ -416,6 +433,24 @@ class Decoder::Loader {
                 lora.B_gradient = linear.lora->B_gradient;
             }
         }
+    }
+
+    double rate_factor(const Wanted& wanted) const {
+        return wanted.name.ends_with(".lora_B.weight") ? options_.b_rate_factor : 1;
+    }
+
+    // Of masters and gradients: what learns alike lies together, so that an optimiser takes it in one pass.
+    std::vector<std::int64_t> master_offsets() const {
+        std::vector<std::int64_t> offsets(wanted_.size());
+        std::int64_t offset = 0;
+        for (const bool scaled : {false, true}) {
+            for (std::size_t w = 0; w < wanted_.size(); ++w) {
+                if ((rate_factor(wanted_[w]) != 1) != scaled) continue;
+                offsets[w] = offset;
+                offset += bytes_of(wanted_[w].shape, DType::f32);
+            }
+        }
+        return offsets;
     }
 
     void allocate_parameters() {
@@ -433,18 +468,20 @@ class Decoder::Loader {
         Buffer gradient_buffer(model_.device_, trains ? masters : 0, Purpose::gradients);
         Buffer copy_buffer(model_.device_, needs_copies ? copies : 0, Purpose::adapter);
         if (trains) model_.all_gradients_ = gradient_buffer.tensor(DType::f32, {masters / 4});
-        std::int64_t offset = 0;
+        const std::vector<std::int64_t> offsets = master_offsets();
         std::int64_t copy_offset = 0;
-        for (const Wanted& wanted : wanted_) {
+        for (std::size_t w = 0; w < wanted_.size(); ++w) {
+            const Wanted& wanted = wanted_[w];
+            const std::int64_t offset = offsets[w];
             Parameter parameter;
             parameter.name = wanted.name;
             parameter.weight_decay = wanted.decay;
+            parameter.rate_factor = rate_factor(wanted);
             parameter.master = master_buffer.tensor(DType::f32, wanted.shape, offset);
             if (trains) {
                 parameter.gradient = gradient_buffer.tensor(DType::f32, wanted.shape, offset);
                 *wanted.gradient = parameter.gradient;
             }
-            offset += bytes_of(wanted.shape, DType::f32);
             if (needs_copies) {
                 if (!*wanted.place) {
                     *wanted.place = copy_buffer.tensor(model_.compute_, wanted.shape, copy_offset);
@@ -525,6 +562,7 @@ class Decoder::Loader {
                 read_into(*slots_[i].stored, model_.parameters_[i].master);
         } else {
             for (const Slot& slot : slots_) {
+                if (is_trained_bias(slot)) continue;
                 if (in_place(slot)) {
                     check_finite(*slot.stored);
                 } else {
@@ -546,30 +584,24 @@ class Decoder::Loader {
         host.write();
     }
 
-    // PEFT's: A ~ kaiming_uniform(a = sqrt 5), that is uniform within 1 / sqrt(in); B = 0.
+    // A of a module stands before its B, whose master was cleared.
     void initialise_adapters() {
         for (std::size_t i = 0; i < model_.parameters_.size(); ++i) {
-            // B's master was cleared.
-            if (model_.parameters_[i].name.ends_with(".lora_B.weight")) continue;
-            HostTensor host(setup_.stream, model_.parameters_[i].master, false);
-            const Tensor& master = host.tensor();
-            float* const values = master.data<float>();
-            Random random(options_.seed, i);
-            const double bound = 1 / std::sqrt(static_cast<double>(master.columns()));
-            for (std::int64_t e = 0; e < master.elements(); ++e)
-                values[e] = static_cast<float>(random.uniform(-bound, bound));
-            host.write();
+            const Parameter& parameter = model_.parameters_[i];
+            const auto bias = bias_of_.find(parameter.name);
+            if (bias != bias_of_.end()) {
+                read_into(*bias->second, parameter.master);
+                continue;
+            }
+            if (parameter.name.ends_with(".lora_B.weight")) continue;
+            HostTensor a(setup_.stream, parameter.master, false);
+            HostTensor b(setup_.stream, model_.parameters_[i + 1].master);
+            initialise_lora(options_.init, options_.seed, i, a.tensor(), b.tensor());
+            a.write();
+            b.write();
         }
     }
 
-    struct Wanted {
-        std::string name;
-        Shape shape;
-        bool decay;
-        Tensor* place;  // where the model computes with it
-        Tensor* gradient;
-        float factor = 1;  // of the place's values
-    };
     Decoder& model_;
     const ModelFiles& files_;
     const Options& options_;
@@ -578,7 +610,9 @@ class Decoder::Loader {
     SetupStream setup_;
     bool tied_ = false;
     std::vector<Packing> projections_;
-    std::set<const Linear*> adapted_;
+    std::map<const Linear*, ModuleAdapter> adapted_;
+    std::set<std::string> trained_biases_;                // beside an adapter: names of the base
+    std::map<std::string, const StoredTensor*> bias_of_;  // by parameter
     std::vector<Slot> slots_;
     std::vector<Wanted> wanted_;
     std::set<std::string> used_;

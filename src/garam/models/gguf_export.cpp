@@ -93,7 +93,7 @@ class Exporter {
              const GgufExportOptions& options)
         : base_(base),
           options_(options),
-          weights_(base, adapter, source),
+          weights_(base, weighted(adapter, source)),
           metadata_(gguf_metadata(base.config(), base.path().string())) {
         report_.type = options.type.value_or(default_type(base));
         GARAM_CHECK(is_gguf_export_type(report_.type), "a type that is not written");
@@ -127,6 +127,12 @@ class Exporter {
     }
 
   private:
+    static std::vector<WeightedAdapter> weighted(const PeftAdapter* adapter,
+                                                 const std::string& source) {
+        if (adapter == nullptr) return {};
+        return {{adapter, source}};
+    }
+
     struct Planned {
         const StoredTensor* tensor = nullptr;
         GgufWriter::Entry entry;

@@ -19,19 +19,44 @@ namespace {
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kHead = "lm_head.weight";
 
-// The two factors of one weight's change, of the adapter's own memory.
+// One adapter's change of one weight by its two factors, of the adapter's own memory.
 struct Change {
-    const AdapterTensor* A = nullptr;  // [r, in]
-    const AdapterTensor* B = nullptr;  // [out, r]
+    const AdapterTensor* A = nullptr;     // [r, in]
+    const AdapterTensor* B = nullptr;     // [out, r]
+    const AdapterTensor* bias = nullptr;  // instead of both: a trained bias
+    std::int64_t r = 0;
+    double scaling = 1;  // with the adapter's weight; of a bias the weight alone
+    std::string source;
 };
-
 // By name of the base weight.
+using Changes = std::map<std::string, std::vector<Change>>;
+
+void add_bias(const ModelFiles& base, const AdapterTensor& tensor, const std::string& key,
+              const std::string& source, std::map<std::string, Change>& changes) {
+    std::string name = key.substr(kPrefix.size());
+    const std::size_t inner = name.rfind(".base_layer.");
+    if (inner != std::string::npos) name.erase(inner, std::string_view(".base_layer").size());
+    const StoredTensor* stored = base.find(name);
+    if (stored == nullptr || !(stored->shape == tensor.shape))
+        throw Error(source + ": " + tensor.name + " of shape " + tensor.shape.to_string() +
+                    " has no place in " + base.path().string() +
+                    ": the adapter belongs to another base");
+    changes[name].bias = &tensor;
+}
+
+// Of one adapter, by name of the base weight.
 std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapter& adapter,
                                          const std::string& source) {
     std::map<std::string, Change> changes;
+    const LoraTargets targets(adapter.settings);
     const DecoderFamily& family = family_of(base.config(), base.path().string());
     for (const AdapterTensor& tensor : adapter.tensors) {
         std::string path = own_adapter_key(family, tensor.name);
+        if (adapter.settings.bias != "none" && path.starts_with(kPrefix) &&
+            path.ends_with(".bias")) {
+            add_bias(base, tensor, path, source, changes);
+            continue;
+        }
         const bool is_a = path.ends_with(".lora_A.weight");
         if (!path.starts_with(kPrefix) || (!is_a && !path.ends_with(".lora_B.weight")))
             throw Error(source + ": " + tensor.name +
@@ -40,14 +65,21 @@ std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapt
         if (base.find(path) == nullptr)
             throw Error(source + ": " + tensor.name + " has no place in " + base.path().string() +
                         ": the adapter belongs to another base");
-        (is_a ? changes[path].A : changes[path].B) = &tensor;
+        // Patterns are of the names that the adapter's file has.
+        const std::string stored =
+            tensor.name.substr(kPrefix.size(), tensor.name.rfind(".lora_") - kPrefix.size());
+        Change& change = changes[path];
+        (is_a ? change.A : change.B) = &tensor;
+        change.r = targets.rank(stored);
+        change.scaling = targets.scaling(stored);
     }
     if (changes.empty()) throw Error(source + ": the adapter holds no tensor");
     for (const auto& [name, change] : changes) {
+        if (change.bias != nullptr) continue;
         if (change.A == nullptr || change.B == nullptr)
             throw Error(source + ": one of lora_A and lora_B of " + name + " is missing");
         const Shape& shape = base.at(name).shape;
-        const std::int64_t r = adapter.settings.r;
+        const std::int64_t r = change.r;
         const auto check = [&](const AdapterTensor& tensor, const Shape& needed) {
             if (!(tensor.shape == needed))
                 throw Error(source + ": " + tensor.name + " has shape " + tensor.shape.to_string() +
@@ -63,12 +95,21 @@ std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapt
     return changes;
 }
 
-// row += scaling * (B A)[o], in double precision; the exact-as-can-be sum waits for its rounding.
-void add_change(const Change& change, double scaling, std::int64_t in, std::int64_t r,
-                std::vector<double>& row, std::int64_t o) {
+// row += scaling * (B A)[o], in double precision; the exact-as-can-be sum waits for its rounding. `weight` is
+// the base's own row.
+void add_change(const Change& change, std::vector<double>& row, const float* weight,
+                std::int64_t o) {
+    if (change.bias != nullptr) {
+        for (std::size_t i = 0; i < row.size(); ++i)
+            row[i] += change.scaling * (static_cast<double>(change.bias->values[i]) -
+                                        static_cast<double>(weight[i]));
+        return;
+    }
+    const auto in = static_cast<std::int64_t>(row.size());
+    const std::int64_t r = change.r;
     for (std::int64_t k = 0; k < r; ++k) {
-        const double b =
-            scaling * static_cast<double>(change.B->values[static_cast<std::size_t>(o * r + k)]);
+        const double b = change.scaling *
+                         static_cast<double>(change.B->values[static_cast<std::size_t>(o * r + k)]);
         const float* const a = change.A->values.data() + k * in;
         for (std::int64_t i = 0; i < in; ++i)
             row[static_cast<std::size_t>(i)] += b * static_cast<double>(a[i]);
@@ -226,18 +267,17 @@ void write_index(const std::filesystem::path& folder, const std::vector<Shard>& 
 }  // namespace
 
 struct MergedWeights::Impl {
-    std::map<std::string, Change> changes;
-    double scaling = 0;
-    std::int64_t r = 0;
+    Changes changes;
 };
 
-MergedWeights::MergedWeights(const ModelFiles& base, const PeftAdapter* adapter,
-                             const std::string& source) {
+MergedWeights::MergedWeights(const ModelFiles& base, const std::vector<WeightedAdapter>& adapters) {
     auto impl = std::make_unique<Impl>();
-    if (adapter != nullptr) {
-        impl->changes = changes_of(base, *adapter, source);
-        impl->scaling = adapter->settings.scaling();
-        impl->r = adapter->settings.r;
+    for (const WeightedAdapter& one : adapters) {
+        for (auto& [name, change] : changes_of(base, *one.adapter, one.source)) {
+            change.scaling *= one.weight;
+            change.source = one.source;
+            impl->changes[name].push_back(std::move(change));
+        }
     }
     impl_ = std::move(impl);
 }
@@ -245,6 +285,10 @@ MergedWeights::~MergedWeights() = default;
 
 bool MergedWeights::changes(const std::string& name) const {
     return impl_->changes.contains(name);
+}
+
+std::string MergedWeights::source_of(const std::string& name) const {
+    return impl_->changes.at(name).front().source;
 }
 
 void MergedWeights::for_each_row(const StoredTensor& tensor, std::int64_t first, std::int64_t count,
@@ -260,7 +304,8 @@ void MergedWeights::for_each_row(const StoredTensor& tensor, std::int64_t first,
         for (std::int64_t o = begin; o < end; ++o) {
             std::copy_n(weight.data() + o * columns, columns, row.begin());
             if (found != impl_->changes.end())
-                add_change(found->second, impl_->scaling, columns, impl_->r, row, first + o);
+                for (const Change& change : found->second)
+                    add_change(change, row, weight.data() + o * columns, first + o);
             body(first + o, row.data());
         }
     });
@@ -306,14 +351,13 @@ Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOp
     return config;
 }
 
-MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapter,
-                               const std::string& adapter_source,
+MergeReport write_merged_model(const ModelFiles& base, const std::vector<WeightedAdapter>& adapters,
                                const std::filesystem::path& folder, const MergeOptions& options) {
-    const MergedWeights weights(base, &adapter, adapter_source);
+    const MergedWeights weights(base, adapters);
     const DecoderConfig config = DecoderConfig::from_json(base.config(), base.path().string());
     const bool tied = config.tie_word_embeddings.value_or(base.find(kHead) == nullptr);
     if (tied && weights.changes(std::string(kHead)))
-        throw Error(adapter_source +
+        throw Error(weights.source_of(std::string(kHead)) +
                     ": an adapter of lm_head, which this base ties to its "
                     "embedding, cannot be merged");
 

@@ -1,4 +1,4 @@
-// An adapter folded into its base: W + s B A in place of W, as a Hugging Face model folder that needs no
+// Adapters folded into their base: W + sum of w s B A in place of W (w: the adapter's weight, 1 of one alone), as a Hugging Face model folder that needs no
 // adapter any more.
 //
 // Each sum is taken in double precision from the stored W and the fp32 adapter and rounded once to the
@@ -21,16 +21,25 @@
 
 namespace garam {
 
-// The weights of a base with an adapter folded in, in double precision before their one rounding.
+// One of several adapters whose changes are added up, each times its weight.
+struct WeightedAdapter {
+    const PeftAdapter* adapter = nullptr;
+    std::string source;  // for messages
+    double weight = 1;
+};
+
+// The weights of a base with adapters folded in, in double precision before their one rounding.
 class MergedWeights {
   public:
-    // Without an adapter (nullptr) the base's own. All three must outlive this. Throws Error naming tensor and
-    // both shapes when the adapter does not fit the base.
-    MergedWeights(const ModelFiles& base, const PeftAdapter* adapter, const std::string& source);
+    // Without adapters the base's own. The base and the adapters must outlive this. Throws Error naming tensor
+    // and both shapes when an adapter does not fit the base.
+    MergedWeights(const ModelFiles& base, const std::vector<WeightedAdapter>& adapters);
     ~MergedWeights();
 
-    // Whether the adapter changes the tensor of that name.
+    // Whether an adapter changes the tensor of that name.
     bool changes(const std::string& name) const;
+    // Of the first adapter that changes it.
+    std::string source_of(const std::string& name) const;
     // Calls body(row, values) for each row of the tensor, on all cores; values has as many numbers as a
     // row. The second form for rows [first, first + count), which are whole heads where the file has
     // permuted them, takes memory for their elements in fp32 only.
@@ -78,8 +87,13 @@ Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOp
 // Writes config.json, model.safetensors (or shards with an index) and a copy of generation_config.json
 // into `folder`, which exists. Tied embeddings stay tied. Throws Error naming tensor and both shapes when
 // the adapter does not fit the base, and when a weight cannot be written in the dtype asked for.
-MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapter,
-                               const std::string& adapter_source,
+MergeReport write_merged_model(const ModelFiles& base, const std::vector<WeightedAdapter>& adapters,
                                const std::filesystem::path& folder, const MergeOptions& options);
+inline MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapter,
+                                      const std::string& source,
+                                      const std::filesystem::path& folder,
+                                      const MergeOptions& options) {
+    return write_merged_model(base, {{&adapter, source}}, folder, options);
+}
 
 }  // namespace garam

@@ -18,6 +18,7 @@ struct Parameter {
     Tensor master;             // f32, dense
     Tensor gradient;           // f32, same shape; sums over the micro-batches of a step
     bool weight_decay = true;  // all adapter tensors; in full fine-tuning matrices only
+    double rate_factor = 1;    // of the learning rate (LoRA+)
     std::vector<Copy> copies;  // refreshed from the master after each update
 };
 

@@ -90,8 +90,8 @@ void Optimizer::gather_runs() {
         for (end = begin + 1; end < parameters_.size(); ++end) {
             const Parameter& before = *parameters_[end - 1];
             const Parameter& next = *parameters_[end];
-            if (next.weight_decay != first.weight_decay || !follows(before.master, next.master) ||
-                !follows(before.gradient, next.gradient))
+            if (next.weight_decay != first.weight_decay || next.rate_factor != first.rate_factor ||
+                !follows(before.master, next.master) || !follows(before.gradient, next.gradient))
                 break;
         }
         const Parameter& last = *parameters_[end - 1];
@@ -99,7 +99,8 @@ void Optimizer::gather_runs() {
                          joined(first.gradient, last.gradient),
                          {joined(states_[begin].first, states_[end - 1].first),
                           joined(states_[begin].second, states_[end - 1].second)},
-                         first.weight_decay ? options_.weight_decay : 0.0});
+                         first.weight_decay ? options_.weight_decay : 0.0,
+                         first.rate_factor});
     }
 }
 
@@ -107,8 +108,9 @@ void Optimizer::step(Stream& stream, double learning_rate, const Tensor& gradien
                      std::int64_t step) {
     GARAM_CHECK(step >= 1, "updates are counted from 1");
     for (const Run& run : runs_) {
+        const double rate = learning_rate * run.rate_factor;
         if (options_.kind == OptimizerKind::adamw) {
-            const AdamWOptions adamw{.learning_rate = learning_rate,
+            const AdamWOptions adamw{.learning_rate = rate,
                                      .beta1 = options_.beta1,
                                      .beta2 = options_.beta2,
                                      .epsilon = options_.epsilon,
@@ -117,7 +119,7 @@ void Optimizer::step(Stream& stream, double learning_rate, const Tensor& gradien
             adamw_step(stream, adamw, run.master, run.gradient, gradient_scale, run.state.first,
                        run.state.second);
         } else {
-            const SgdOptions sgd{.learning_rate = learning_rate,
+            const SgdOptions sgd{.learning_rate = rate,
                                  .momentum = options_.momentum,
                                  .dampening = options_.dampening,
                                  .nesterov = options_.nesterov,

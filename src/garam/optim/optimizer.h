@@ -7,7 +7,7 @@
 //   SGD, momentum    "<parameter>.momentum_buffer"; none without momentum
 // They lie in one piece of device memory of Purpose::optimizer, each kind of state parameter after
 // parameter, aligned to kAlignment. Where masters and gradients of consecutive parameters lie so
-// too and decay alike, they are updated as one vector, the pads between them included (what is in
+// too and decay and learn alike, they are updated as one vector, the pads between them included (what is in
 // pads does not matter): the step of an adapter is one pass. On the dry device memory is counted
 // and costs are metered; nothing is touched.
 #pragma once
@@ -51,7 +51,7 @@ class Optimizer {
     // out of range (named as a config key), or when memory does not suffice.
     Optimizer(Device& device, const OptimizerOptions& options, std::vector<Parameter*> parameters);
 
-    // One update of every parameter in the order given, then all copies are refreshed from their
+    // One update of every parameter in the order given, each by the learning rate times its factor, then all copies are refreshed from their
     // masters. Gradients are multiplied by `gradient_scale` f32 [1] while they are read and stay as
     // they are; where it is NaN no master or state changes. `step` counts updates from 1.
     void step(Stream& stream, double learning_rate, const Tensor& gradient_scale,
@@ -77,6 +77,7 @@ class Optimizer {
         Tensor master, gradient;
         State state;
         double weight_decay;
+        double rate_factor;
     };
     void allocate_states(Device& device);
     void gather_runs();

@@ -47,6 +47,10 @@ std::vector<Parameter*> TrainingEngine::pointers(std::vector<Parameter>& paramet
     std::vector<Parameter*> result;
     for (Parameter& parameter : parameters)
         result.push_back(&parameter);
+    // As they lie in memory: the optimiser then updates them in a pass or two.
+    std::stable_sort(result.begin(), result.end(), [](const Parameter* a, const Parameter* b) {
+        return a->master.raw() < b->master.raw();
+    });
     return result;
 }
 

@@ -16,7 +16,6 @@ constexpr const char* kNoHub = "files stay on this machine; upload the folder wi
 constexpr const char* kNoCompile = "nothing is compiled at run time; remove it";
 constexpr const char* kNoLoader = "the data loader needs no settings; remove it";
 constexpr const char* kPlainLora = "only plain and rank-stabilised LoRA are; remove it";
-constexpr const char* kOneRank = "all modules share lora.r and lora.lora_alpha; remove it";
 constexpr const char* kBySteps =
     "it is counted in steps: use train.logging_steps, train.eval_steps (with data.validation) and "
     "train.save_steps";
@@ -120,16 +119,10 @@ constexpr ForeignKey kForeignKeys[] = {
     {"layer_replication", kPlainLora},
     {"target_parameters", kPlainLora},
     {"trainable_token_indices", kPlainLora},
-    {"rank_pattern", kOneRank},
-    {"alpha_pattern", kOneRank},
     {"modules_to_save",
      "only adapters are trained beside a frozen base, or all with "
      "train.method=full"},
-    {"exclude_modules", "list the wanted modules in lora.target_modules"},
-    {"layers_to_transform", "name full module paths in lora.target_modules"},
-    {"layers_pattern", "name full module paths in lora.target_modules"},
     {"fan_in_fan_out", "the model's layout is known from its files; remove it"},
-    {"bias", "biases stay frozen (PEFT's none); remove it"},
     {"task_type", "causal language models are trained; remove it"},
     {"peft_type", "adapters are LoRA's; remove it"},
     {"inference_mode", "remove it"},

@@ -1,7 +1,6 @@
 #include "garam/train/job_config.h"
 
-#include <algorithm>
-#include <cctype>
+#include <cmath>
 
 #include "garam/core/error.h"
 #include "garam/train/foreign_keys.h"
@@ -31,6 +30,10 @@ void describe(DataConfig& c, ConfigTable& table) {
               "The key of a row's label; empty: labels are ignored.");
 }
 
+constexpr const char* kAltersBase =
+    "it takes its part out of the base weights, so that the adapter would belong to a base that is "
+    "on no disk; use true or orthogonal";
+
 void describe_lora(JobConfig& c, ConfigTable& table) {
     table.add("lora.r", &c.lora.r, "Rank of the adapters.", between(1, 1 << 16));
     table.add("lora.lora_alpha", &c.lora.lora_alpha,
@@ -40,35 +43,79 @@ void describe_lora(JobConfig& c, ConfigTable& table) {
               "Dropout on the adapters' input, one mask for each module.", from_to_below(0, 1));
     table.add(
         "lora.target_modules", &c.lora.target_modules,
-        "Linears that get an adapter: names, ends of names, or all-linear (all but the head). "
-        "PEFT takes this default from the model type; these are its modules for Llama.");
+        "Linears that get an adapter: names, ends of names, all-linear (all but the head), or one "
+        "regular expression that the whole name must fit. PEFT takes this default from the model "
+        "type; these are its modules for Llama.");
+    table.add("lora.exclude_modules", &c.lora.exclude_modules,
+              "Targets that get none: names, ends of names, or one regular expression.");
+    table.add("lora.layers_to_transform", &c.lora.layers_to_transform,
+              "Numbers of the layers whose targets get an adapter; empty: all.",
+              between(0, 1 << 20));
+    table.add("lora.layers_pattern", &c.lora.layers_pattern,
+              "What stands before a layer's number in a name, such as layers; empty: anything.");
+    table.add("lora.rank_pattern", &c.lora.rank_pattern,
+              "Another r for some modules: regular expressions that a name or its end fits, each "
+              "with its rank; the first that fits counts. A card computes linears that read one "
+              "input separately where theirs differ.",
+              between(1, 1 << 16));
+    table.add("lora.alpha_pattern", &c.lora.alpha_pattern, "The same for lora_alpha.",
+              Range{.low = 0, .high = 1e6, .low_open = true});
+    table.add_choice("lora.bias", c.lora.bias, {"none", "all", "lora_only"},
+                     "Biases of the base that are trained, too, and kept in the adapter: all, or "
+                     "those of linears with an adapter.");
     table.add("lora.use_rslora", &c.lora.use_rslora, "Rank-stabilised scale (see lora_alpha).");
-    table.add_choice("lora.init_lora_weights", c.init_lora_weights, {"true"},
-                     "PEFT's initialisation: A Kaiming uniform, B zero.");
+    table.add("lora.loraplus_lr_ratio", &c.loraplus_lr_ratio,
+              "LoRA+: the learning rate of B is this many times that of A, which is "
+              "train.learning_rate; 1: the same. PEFT's create_loraplus_optimizer has no default.",
+              Range{.low = 0, .high = 1e6, .low_open = true});
+    table
+        .add_choice("lora.init_lora_weights", c.init_lora_weights,
+                    {"true", "gaussian", "orthogonal"},
+                    "Where adapters begin: true (PEFT's: A Kaiming uniform, B zero), gaussian (A "
+                    "normal, B zero), or orthogonal (neither zero, their product is).")
+        .refused = {{"pissa", kAltersBase},
+                    {"olora", kAltersBase},
+                    {"loftq", kAltersBase},
+                    {"corda", kAltersBase},
+                    {"lora_ga", kAltersBase},
+                    {"eva", "it looks at data before it begins; use true or orthogonal"}};
     table.add(
         "lora.base_model_name_or_path", &c.lora.base_model_name_or_path,
         "What the adapter's config names as its base, for PEFT to load it on; empty: the model "
         "as given. Set it when the model is a GGUF file, which PEFT cannot load.");
 }
 
-bool is_module_name(const std::string& name) {
-    return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
-        return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-';
-    });
+void validate_names(const std::vector<std::string>& names, const char* key) {
+    if (is_pattern(names)) return;
+    for (const std::string& name : names) {
+        if (!is_module_name(name))
+            throw Error(std::string(key) + ": '" + name +
+                        "' is not a module's name: list names or ends of names such as [q_proj, "
+                        "v_proj], or give one regular expression alone");
+        if (name == "all-linear" && names.size() > 1)
+            throw Error(std::string(key) + ": all-linear stands alone, remove the other names");
+    }
 }
 
 void validate_lora(const LoraSettings& lora) {
     if (lora.target_modules.empty())
         throw Error(
             "lora.target_modules is empty: name the linears that get an adapter, or all-linear");
-    for (const std::string& name : lora.target_modules) {
-        if (!is_module_name(name))
-            throw Error(
-                "lora.target_modules: '" + name +
-                "' is not a module's name; patterns are not supported, list names or ends of "
-                "names such as [q_proj, v_proj], or all-linear");
-        if (name == "all-linear" && lora.target_modules.size() > 1)
-            throw Error("lora.target_modules: all-linear stands alone, remove the other names");
+    validate_names(lora.target_modules, "lora.target_modules");
+    validate_names(lora.exclude_modules, "lora.exclude_modules");
+    if (is_pattern(lora.target_modules) && !lora.layers_to_transform.empty())
+        throw Error(
+            "lora.layers_to_transform does not count where lora.target_modules is a regular "
+            "expression: let the expression name the layers");
+    if (!lora.layers_pattern.empty() && lora.layers_to_transform.empty())
+        throw Error("lora.layers_pattern needs lora.layers_to_transform");
+    for (const auto& [pattern, rank] : lora.rank_pattern)
+        if (rank != std::floor(rank))
+            throw Error("lora.rank_pattern: the rank of " + pattern + " must be a whole number");
+    try {
+        const LoraTargets compiled(lora);
+    } catch (const Error& error) {
+        throw Error(std::string("lora.") + error.what());
     }
 }
 

@@ -23,6 +23,7 @@ struct JobConfig {
     // Llama family. base_model_name_or_path is what the adapter will name as its base; empty: from
     // the model.
     LoraSettings lora;
+    double loraplus_lr_ratio = 1;
     std::string init_lora_weights = "true";
     TrainConfig train;
 

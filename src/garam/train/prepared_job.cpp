@@ -116,6 +116,15 @@ std::string config_fingerprint(const JobConfig& config, const ModelFiles& files,
         json.set("lora.lora_alpha", lora.lora_alpha);
         json.set("lora.lora_dropout", lora.lora_dropout);
         json.set("lora.use_rslora", lora.use_rslora);
+        if (config.loraplus_lr_ratio != 1)
+            json.set("lora.loraplus_lr_ratio", config.loraplus_lr_ratio);
+        // Ranks and targets show in the tensors.
+        if (!lora.alpha_pattern.empty()) {
+            Json alphas{Json::Object{}};
+            for (const auto& [pattern, alpha] : lora.alpha_pattern)
+                alphas.set(pattern, alpha);
+            json.set("lora.alpha_pattern", std::move(alphas));
+        }
     }
     return json.dump();
 }
@@ -204,8 +213,8 @@ void choose_adapter(PreparedJob& job) {
         config.lora = job.adapter->settings;
         config.lora.lora_dropout = dropout;
         job.notes.push_back("going on with " + config.adapter +
-                            ": r, lora_alpha, use_rslora and "
-                            "target_modules are the adapter's");
+                            ": its ranks, scales and "
+                            "target_modules count");
     }
     if (job.base_name.empty())
         job.notes.push_back(
@@ -214,6 +223,8 @@ void choose_adapter(PreparedJob& job) {
             "lora.base_model_name_or_path");
     config.lora.base_model_name_or_path = job.base_name;
     job.engine.model.lora = config.lora;
+    job.engine.model.init = lora_init_from_name(config.init_lora_weights);
+    job.engine.model.b_rate_factor = config.loraplus_lr_ratio;
 }
 
 // Keys that people carry over from other tools.
