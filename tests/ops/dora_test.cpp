@@ -25,7 +25,7 @@ TEST_P(Dora, Scale) {
         const int b = run.input(DType::f32, c.out, c.rank);
         const int magnitude = run.input(DType::f32, 1, c.out);
         const int scale = run.output(DType::f32, 1, c.out);
-        const int inverse = run.output(DType::f32, 1, c.out);
+        const int norm_at = run.output(DType::f32, 1, c.out);
         if (c.out > 1) {  // a row of zeros
             std::vector<double> rows = run.values(weight), up = run.values(b);
             std::fill_n(rows.begin() + c.in, c.in, 0.0);
@@ -36,12 +36,12 @@ TEST_P(Dora, Scale) {
         run.run(
             [&](Stream& stream, const std::vector<Tensor>& t) {
                 dora_scale(stream,
-                           {t[weight], t[a], t[b], kScaling, t[magnitude], t[scale], t[inverse]});
+                           {t[weight], t[a], t[b], kScaling, t[magnitude], t[scale], t[norm_at]});
             },
             c.cost);
         const std::vector<double> w = run.values(weight), A = run.values(a), B = run.values(b);
         const std::vector<double> m = run.values(magnitude);
-        std::vector<double> want_scale, want_inverse, scale_bound, inverse_bound;
+        std::vector<double> want_scale, want_norm, scale_bound, norm_bound;
         for (std::int64_t o = 0; o < c.out; ++o) {
             double squares = 0, error = 0;
             for (std::int64_t i = 0; i < c.in; ++i) {
@@ -58,17 +58,17 @@ TEST_P(Dora, Scale) {
             }
             const double norm = std::sqrt(squares);
             const double inverted = norm == 0 ? 0 : 1 / norm;
-            want_inverse.push_back(inverted);
+            want_norm.push_back(norm);
             want_scale.push_back(m[at(o)] * inverted);
             // The norm by at most V's error in norm, its squares by the additions of a thread's columns
             // and of 13 levels, and the root, division and product.
             const double relative =
                 std::sqrt(error) * inverted + (static_cast<double>(c.in) / 256 + 13 + 4) * 0x1p-24;
-            inverse_bound.push_back(relative * inverted);
+            norm_bound.push_back(relative * norm);
             scale_bound.push_back(relative * std::abs(want_scale.back()));
         }
         expect_within(run.values(scale), want_scale, scale_bound, "scale");
-        expect_within(run.values(inverse), want_inverse, inverse_bound, "inverse norm");
+        expect_within(run.values(norm_at), want_norm, norm_bound, "norm");
     }
 }
 
@@ -116,15 +116,15 @@ TEST_P(Dora, Backward) {
         const int dy = run.input(c.dtype, c.tokens, c.out, c.pad);
         const int z = run.in_place(c.dtype, c.tokens, c.out, 2 * c.pad);
         const int scale = run.input(DType::f32, 1, c.out);
-        const int inverse = run.input(DType::f32, 1, c.out);
+        const int norm = run.input(DType::f32, 1, c.out);
         const int gradient = run.in_place(DType::f32, 1, c.out);
         run.run(
             [&](Stream& stream, const std::vector<Tensor>& t) {
-                dora_backward(stream, t[dy], t[z], t[scale], t[inverse], t[z], t[gradient]);
+                dora_backward(stream, t[dy], t[z], t[scale], t[norm], t[z], t[gradient]);
             },
             c.backward);
         const std::vector<double> d = run.values(dy), out = run.before(z);
-        const std::vector<double> by = run.values(scale), over = run.values(inverse);
+        const std::vector<double> by = run.values(scale), over = run.values(norm);
         std::vector<double> want_dz, want = run.before(gradient), bound;
         std::vector<double> magnitude(want.size(), 0.0);
         for (std::size_t i = 0; i < want.size(); ++i)
@@ -132,8 +132,8 @@ TEST_P(Dora, Backward) {
         for (std::size_t i = 0; i < d.size(); ++i) {
             const std::size_t column = i % at(c.out);
             want_dz.push_back(d[i] * by[column]);
-            want[column] += d[i] * out[i] * over[column];
-            magnitude[column] += std::abs(d[i] * out[i] * over[column]);
+            want[column] += d[i] * out[i] / over[column];
+            magnitude[column] += std::abs(d[i] * out[i] / over[column]);
         }
         expect_close(run.values(z), want_dz, 1.01 * unit_of(c.dtype), 0, "dz");
         // As of a bias, and two products more.

@@ -87,6 +87,7 @@ TEST(Trainer, KilledAndResumedEqualsUninterrupted) {
                 job.config.loraplus_lr_ratio = 4;
                 job.config.lora.rank_pattern = {{"q_proj", 2}};
             }
+            job.config.lora.use_dora = m == "lora" && o == "sgd";
             job.config.train.save_steps = 3;
             job.config.train.eval_steps = 2;
             job.config.train.logging_steps = 2;
@@ -167,6 +168,7 @@ TEST_P(TrainerDevices, StoppedAndResumedEqualsUninterrupted) {
                 job.config.train.optim = o;
                 job.config.train.method = m;
                 job.config.train.bf16 = bf16;
+                job.config.lora.use_dora = m == "lora" && o == "sgd";
                 job.config.train.eval_steps = 2;
                 job.config.train.lr_scheduler_type = "cosine";
                 job.config.train.warmup_steps = 2;

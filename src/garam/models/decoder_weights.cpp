@@ -11,6 +11,7 @@
 #include "garam/models/adapter_targets.h"
 #include "garam/models/decoder.h"
 #include "garam/models/rope.h"
+#include "garam/ops/dora.h"
 #include "garam/ops/elementwise.h"
 #include "garam/runtime/transfer.h"
 
@@ -77,7 +78,8 @@ class Decoder::Loader {
         bool decay;
         Tensor* place;  // where the model computes with it
         Tensor* gradient;
-        float factor = 1;  // of the place's values
+        float factor = 1;           // of the place's values
+        bool is_magnitude = false;  // of DoRA: the pass reads the master
     };
 
     // One weight: its file tensor checked against the shape that the config implies.
@@ -286,6 +288,7 @@ class Decoder::Loader {
         for (const Linear& linear : p.projection->parts) {
             const auto adapter = adapted_.find(&linear);
             if (adapter == adapted_.end()) continue;
+            if (model_.lora_->use_dora) return false;
             const ModuleAdapter& own = adapter->second;
             if (first == nullptr) first = &own;
             if (own.rank != first->rank || own.scaling != first->scaling) return false;
@@ -378,6 +381,14 @@ class Decoder::Loader {
                                &linear->lora->B,
                                &linear->lora->B_gradient,
                                packed.contains(linear) ? linear->lora->scaling : 1});
+            if (lora.use_dora)
+                wanted_.push_back({key + ".lora_magnitude_vector",
+                                   {shape[0]},
+                                   true,
+                                   &linear->lora->magnitude,
+                                   &linear->lora->magnitude_gradient,
+                                   1,
+                                   true});
         }
         for (auto& [path, linear] : model_.linears_) {
             const std::string bias = path + ".bias";
@@ -421,6 +432,41 @@ class Decoder::Loader {
         }
     }
 
+    // What DoRA makes of a magnitude, which stands behind its module's A and B.
+    void place_dora_scales() {
+        std::int64_t bytes = 0;
+        for (const Wanted& wanted : wanted_)
+            if (wanted.is_magnitude) bytes += 2 * bytes_of(wanted.shape, DType::f32);
+        if (bytes == 0) return;
+        Buffer buffer(model_.device_, bytes, Purpose::adapter);
+        std::int64_t offset = 0;
+        const auto next = [&](const Shape& shape) {
+            const Tensor tensor = buffer.tensor(DType::f32, shape, offset);
+            offset += bytes_of(shape, DType::f32);
+            return tensor;
+        };
+        std::size_t place = 0;
+        for (auto& [path, linear] : model_.linears_) {
+            if (!linear->lora) continue;
+            while (!wanted_[place].is_magnitude)
+                ++place;
+            Parameter& parameter = model_.parameters_[place];
+            const Shape& shape = parameter.master.shape();
+            LoraAdapter& lora = *linear->lora;
+            lora.dora_scale = next(shape);
+            lora.dora_norm = next(shape);
+            parameter.dora = {linear->weight,
+                              model_.parameters_[place - 2].master,
+                              model_.parameters_[place - 1].master,
+                              lora.scaling,
+                              parameter.master,
+                              lora.dora_scale,
+                              lora.dora_norm};
+            ++place;
+        }
+        model_.buffers_.push_back(std::move(buffer));
+    }
+
     // What the card's adapters add their gradients to; they are allocated after the places.
     void link_gradients() {
         for (const Packing& p : projections_) {
@@ -435,8 +481,12 @@ class Decoder::Loader {
         }
     }
 
+    // PEFT gives vectors B's rate.
     double rate_factor(const Wanted& wanted) const {
-        return wanted.name.ends_with(".lora_B.weight") ? options_.b_rate_factor : 1;
+        return wanted.name.ends_with(".lora_B.weight") ||
+                       (options_.lora && wanted.shape.rank() == 1)
+                   ? options_.b_rate_factor
+                   : 1;
     }
 
     // Of masters and gradients: what learns alike lies together, so that an optimiser takes it in one pass.
@@ -461,7 +511,8 @@ class Decoder::Loader {
         std::int64_t copies = 0;
         for (const Wanted& wanted : wanted_) {
             masters += bytes_of(wanted.shape, DType::f32);
-            if (!*wanted.place) copies += bytes_of(wanted.shape, model_.compute_);
+            if (!*wanted.place && !wanted.is_magnitude)
+                copies += bytes_of(wanted.shape, model_.compute_);
         }
         if (masters == 0) return;
         Buffer master_buffer(model_.device_, masters, Purpose::adapter);
@@ -482,7 +533,7 @@ class Decoder::Loader {
                 parameter.gradient = gradient_buffer.tensor(DType::f32, wanted.shape, offset);
                 *wanted.gradient = parameter.gradient;
             }
-            if (needs_copies) {
+            if (needs_copies && !wanted.is_magnitude) {
                 if (!*wanted.place) {
                     *wanted.place = copy_buffer.tensor(model_.compute_, wanted.shape, copy_offset);
                     copy_offset += bytes_of(wanted.shape, model_.compute_);
@@ -497,6 +548,7 @@ class Decoder::Loader {
         clear(setup_.stream, master_buffer.tensor(DType::f32, {masters / 4}));
         if (trains) clear(setup_.stream, model_.all_gradients_);
         if (card_ && trains) link_gradients();
+        place_dora_scales();
         model_.buffers_.push_back(std::move(master_buffer));
         model_.buffers_.push_back(std::move(gradient_buffer));
         model_.buffers_.push_back(std::move(copy_buffer));
@@ -594,6 +646,11 @@ class Decoder::Loader {
                 continue;
             }
             if (parameter.name.ends_with(".lora_B.weight")) continue;
+            if (parameter.dora) {  // the rows begin as long as they are
+                dora_scale(setup_.stream, *parameter.dora);
+                cast(setup_.stream, parameter.dora->norm, parameter.master);
+                continue;
+            }
             HostTensor a(setup_.stream, parameter.master, false);
             HostTensor b(setup_.stream, model_.parameters_[i + 1].master);
             initialise_lora(options_.init, options_.seed, i, a.tensor(), b.tensor());
@@ -630,41 +687,6 @@ Decoder::Decoder(Device& device, const ModelFiles& files, const Options& options
                 "an adapter beside full fine-tuning");
     if (lora_ && lora_->r < 1) throw Error("lora.r must be at least 1");
     Loader(*this, files, options).load();
-}
-
-void Decoder::refresh_copies() {
-    SetupStream setup(device_);
-    std::vector<CastItem> items;
-    for (const Parameter& parameter : parameters_)
-        for (const Parameter::Copy& copy : parameter.copies)
-            items.push_back({parameter.master, copy.place, copy.factor});
-    cast_many(setup.stream, items);
-    setup.stream.synchronize();
-}
-
-void Decoder::load_adapter(const PeftAdapter& adapter, const std::string& source) {
-    SetupStream setup(device_);
-    std::set<std::string> loaded;
-    for (const AdapterTensor& tensor : adapter.tensors) {
-        const std::string name = own_adapter_key(*config_.family, tensor.name);
-        const auto found = std::find_if(parameters_.begin(), parameters_.end(),
-                                        [&](const Parameter& p) { return p.name == name; });
-        if (found == parameters_.end())
-            throw Error(source + ": " + tensor.name +
-                        " has no place in this model: the adapter belongs to another base");
-        if (!(found->master.shape() == tensor.shape))
-            throw Error(source + ": " + tensor.name + " has shape " + tensor.shape.to_string() +
-                        ", the model needs " + found->master.shape().to_string() +
-                        ": the adapter belongs to another base");
-        copy_to_device(setup.stream, tensor.values.data(), found->master);
-        loaded.insert(name);
-    }
-    for (const Parameter& parameter : parameters_) {
-        if (!loaded.contains(parameter.name))
-            throw Error(source + ": " + parameter.name + " is missing");
-    }
-    setup.stream.synchronize();
-    refresh_copies();
 }
 
 }  // namespace garam

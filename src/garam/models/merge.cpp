@@ -21,11 +21,13 @@ constexpr std::string_view kHead = "lm_head.weight";
 
 // One adapter's change of one weight by its two factors, of the adapter's own memory.
 struct Change {
-    const AdapterTensor* A = nullptr;     // [r, in]
-    const AdapterTensor* B = nullptr;     // [out, r]
-    const AdapterTensor* bias = nullptr;  // instead of both: a trained bias
+    const AdapterTensor* A = nullptr;          // [r, in]
+    const AdapterTensor* B = nullptr;          // [out, r]
+    const AdapterTensor* magnitude = nullptr;  // [out], of DoRA
+    const AdapterTensor* bias = nullptr;       // instead of all: a trained bias
     std::int64_t r = 0;
-    double scaling = 1;  // with the adapter's weight; of a bias the weight alone
+    double scaling = 1;
+    double weight = 1;  // the adapter's
     std::string source;
 };
 // By name of the base weight.
@@ -58,7 +60,10 @@ std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapt
             continue;
         }
         const bool is_a = path.ends_with(".lora_A.weight");
-        if (!path.starts_with(kPrefix) || (!is_a && !path.ends_with(".lora_B.weight")))
+        const bool is_magnitude =
+            adapter.settings.use_dora && path.ends_with(".lora_magnitude_vector");
+        if (!path.starts_with(kPrefix) ||
+            (!is_a && !is_magnitude && !path.ends_with(".lora_B.weight")))
             throw Error(source + ": " + tensor.name +
                         " is no LoRA tensor of a linear layer (base_model.model.….lora_A.weight)");
         path = path.substr(kPrefix.size(), path.rfind(".lora_") - kPrefix.size()) + ".weight";
@@ -69,7 +74,7 @@ std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapt
         const std::string stored =
             tensor.name.substr(kPrefix.size(), tensor.name.rfind(".lora_") - kPrefix.size());
         Change& change = changes[path];
-        (is_a ? change.A : change.B) = &tensor;
+        (is_a ? change.A : is_magnitude ? change.magnitude : change.B) = &tensor;
         change.r = targets.rank(stored);
         change.scaling = targets.scaling(stored);
     }
@@ -91,29 +96,52 @@ std::map<std::string, Change> changes_of(const ModelFiles& base, const PeftAdapt
                         " is no linear layer");
         check(*change.A, {r, shape[1]});
         check(*change.B, {shape[0], r});
+        if (adapter.settings.use_dora && change.magnitude == nullptr)
+            throw Error(source + ": lora_magnitude_vector of " + name + " is missing");
+        if (change.magnitude != nullptr) check(*change.magnitude, {shape[0]});
     }
     return changes;
 }
 
-// row += scaling * (B A)[o], in double precision; the exact-as-can-be sum waits for its rounding. `weight` is
-// the base's own row.
-void add_change(const Change& change, std::vector<double>& row, const float* weight,
-                std::int64_t o) {
-    if (change.bias != nullptr) {
-        for (std::size_t i = 0; i < row.size(); ++i)
-            row[i] += change.scaling * (static_cast<double>(change.bias->values[i]) -
-                                        static_cast<double>(weight[i]));
-        return;
-    }
+// row += scaling * (B A)[o]
+void add_product(const Change& change, double scaling, std::vector<double>& row, std::int64_t o) {
     const auto in = static_cast<std::int64_t>(row.size());
     const std::int64_t r = change.r;
     for (std::int64_t k = 0; k < r; ++k) {
-        const double b = change.scaling *
-                         static_cast<double>(change.B->values[static_cast<std::size_t>(o * r + k)]);
+        const double b =
+            scaling * static_cast<double>(change.B->values[static_cast<std::size_t>(o * r + k)]);
         const float* const a = change.A->values.data() + k * in;
         for (std::int64_t i = 0; i < in; ++i)
             row[static_cast<std::size_t>(i)] += b * static_cast<double>(a[i]);
     }
+}
+
+// row += what DoRA makes of the base's row, less that row: V brought to the length m.
+void add_dora(const Change& change, std::vector<double>& row, const float* weight, std::int64_t o) {
+    std::vector<double> v(weight, weight + row.size());
+    add_product(change, change.scaling, v, o);
+    double squares = 0;
+    for (const double value : v)
+        squares += value * value;
+    const double norm = std::sqrt(squares);
+    const double m = change.magnitude->values[static_cast<std::size_t>(o)];
+    const double c = norm == 0 ? 0 : m / norm;
+    for (std::size_t i = 0; i < row.size(); ++i)
+        row[i] += change.weight * (c * v[i] - static_cast<double>(weight[i]));
+}
+
+// row += the adapter's weight times its change of row o, in double precision; the exact-as-can-be sum waits
+// for its rounding. `weight` is the base's own row.
+void add_change(const Change& change, std::vector<double>& row, const float* weight,
+                std::int64_t o) {
+    if (change.bias != nullptr) {
+        for (std::size_t i = 0; i < row.size(); ++i)
+            row[i] += change.weight * (static_cast<double>(change.bias->values[i]) -
+                                       static_cast<double>(weight[i]));
+        return;
+    }
+    if (change.magnitude != nullptr) return add_dora(change, row, weight, o);
+    add_product(change, change.weight * change.scaling, row, o);
 }
 
 // Rows [first, first + count) of a matrix as a tensor.
@@ -274,7 +302,7 @@ MergedWeights::MergedWeights(const ModelFiles& base, const std::vector<WeightedA
     auto impl = std::make_unique<Impl>();
     for (const WeightedAdapter& one : adapters) {
         for (auto& [name, change] : changes_of(base, *one.adapter, one.source)) {
-            change.scaling *= one.weight;
+            change.weight = one.weight;
             change.source = one.source;
             impl->changes[name].push_back(std::move(change));
         }

@@ -29,12 +29,16 @@ void forward_by_parts(Stream& stream, const Projection& projection, const PassCo
     if (addend) cast(stream, addend, y);
     for (std::size_t p = 0; p < projection.parts.size(); ++p) {
         const Linear& linear = projection.parts[p];
-        saved.u[p] =
-            linear.lora && pass.keep
-                ? make_activation(stream, pass, x.dtype(), {x.rows(), linear.lora->A.extent(0)})
-                : Tensor();
+        LinearSaved& part = saved.parts[p];
+        part = {};
+        if (linear.lora && pass.keep) {
+            part.u = make_activation(stream, pass, x.dtype(), {x.rows(), linear.lora->A.extent(0)});
+            if (linear.lora->is_dora())
+                part.z =
+                    make_activation(stream, pass, x.dtype(), {x.rows(), linear.out_features()});
+        }
         linear_forward(stream, linear, x, part_of(projection, p, y), static_cast<bool>(addend),
-                       pass.dropout, saved.u[p]);
+                       pass.dropout, part);
     }
 }
 
@@ -42,8 +46,8 @@ void backward_by_parts(Stream& stream, const Projection& projection, const PassC
                        const Tensor& x, const ProjectionSaved& saved, const Tensor& dy,
                        const Tensor& dx) {
     for (std::size_t p = 0; p < projection.parts.size(); ++p)
-        linear_backward(stream, projection.parts[p], x, saved.u[p], part_of(projection, p, dy), dx,
-                        p > 0, pass.dropout);
+        linear_backward(stream, projection.parts[p], x, saved.parts[p], part_of(projection, p, dy),
+                        dx, p > 0, pass.dropout);
 }
 
 }  // namespace

@@ -42,8 +42,7 @@ struct Projection {
 std::int64_t projection_tail(std::int64_t adapters, std::int64_t rank);
 
 struct ProjectionSaved {
-    std::array<Tensor, Projection::kMostParts>
-        u;        // of each adapted part, where it is not in x's tail
+    std::array<LinearSaved, Projection::kMostParts> parts;  // where they are not packed
     Tensor kept;  // dropout's masks on a card (ops/lora.h)
     bool kept_is_written = false;
 };

@@ -1,5 +1,6 @@
 #include "garam/ops/dora.h"
 
+#include <array>
 #include <cmath>
 
 #include "garam/kernels/cuda/dora.h"
@@ -10,24 +11,29 @@
 namespace garam {
 namespace {
 
-void make_scale(const cpu::KernelTable& table, const DoraScale& dora, std::int64_t o, float* row) {
+// V's row by pieces on the stack.
+void make_scale(const cpu::KernelTable& table, const DoraScale& dora, std::int64_t o) {
+    constexpr std::int64_t kPiece = 1024;
+    std::array<float, kPiece> row;  // NOLINT(cppcoreguidelines-pro-type-member-init)
     const Tensor& W = dora.weight;
-    const std::int64_t in = W.columns();
-    const std::int64_t r = dora.A.rows();
-    if (W.dtype() == DType::f32) {
-        table.f32.from_f32(element_at<float>(W, o, 0), row, in);
-    } else {
-        table.f32.from_bf16(static_cast<const std::uint16_t*>(element_at(W, o, 0)), row, in);
-    }
     const float* const b = element_at<float>(dora.B, o, 0);
-    for (std::int64_t k = 0; k < r; ++k)
-        table.f32.add_product_to_f32(element_at(dora.A, k, 0), dora.scaling * b[k], row, in);
-    const double norm = std::sqrt(table.sum_of_squares(row, in));
-    const auto inverse = static_cast<float>(norm == 0 ? 0 : 1 / norm);
-    dora.inverse_norm.data<float>()[o] = inverse;
-    dora.scale.data<float>()[o] =
-        norm == 0 ? 0.0f
-                  : static_cast<float>(static_cast<double>(dora.magnitude.data<float>()[o]) / norm);
+    double squares = 0;
+    for (std::int64_t begin = 0; begin < W.columns(); begin += kPiece) {
+        const std::int64_t count = std::min(kPiece, W.columns() - begin);
+        if (W.dtype() == DType::f32) {
+            table.f32.from_f32(element_at<float>(W, o, begin), row.data(), count);
+        } else {
+            table.f32.from_bf16(static_cast<const std::uint16_t*>(element_at(W, o, begin)),
+                                row.data(), count);
+        }
+        for (std::int64_t k = 0; k < dora.A.rows(); ++k)
+            table.f32.add_product_to_f32(element_at(dora.A, k, begin), dora.scaling * b[k],
+                                         row.data(), count);
+        squares += table.sum_of_squares(row.data(), count);
+    }
+    const auto norm = static_cast<float>(std::sqrt(squares));
+    dora.norm.data<float>()[o] = norm;
+    dora.scale.data<float>()[o] = norm == 0 ? 0.0f : dora.magnitude.data<float>()[o] / norm;
 }
 
 }  // namespace
@@ -41,30 +47,27 @@ void dora_scale(Stream& stream, const DoraScale& dora) {
     check_operand(stream, kName, dora.weight);
     check_matrix(stream, kName, dora.A, r, in, DType::f32);
     check_matrix(stream, kName, dora.B, out, r, DType::f32);
-    for (const Tensor* vector : {&dora.magnitude, &dora.scale, &dora.inverse_norm})
+    for (const Tensor* vector : {&dora.magnitude, &dora.scale, &dora.norm})
         check_vector(stream, kName, *vector, out, DType::f32);
 
     Cost cost;
     cost.flops = 2 * static_cast<double>(r + 1) * static_cast<double>(dora.weight.elements());
     cost.bytes_read = bytes_of({&dora.weight, &dora.A, &dora.B, &dora.magnitude});
-    cost.bytes_written = bytes_of({&dora.scale, &dora.inverse_norm});
+    cost.bytes_written = bytes_of({&dora.scale, &dora.norm});
     const OpScope op(stream, kName, cost);
-    const ScratchScope scope(stream.arena());
-    const std::int64_t workers = stream.is_for_cuda() ? 0 : workers_for(stream, out);
-    const Tensor rows = stream.arena().scratch(DType::f32, {workers, in});
     if (op.dry() || out == 0) return;
     if (runs_on_cuda(stream)) {
-        cuda::dora_kernels().scale(
-            stream.queue(),
-            {cuda_rows(dora.weight), cuda_rows(dora.A), cuda_rows(dora.B), dora.scaling,
-             dora.magnitude.data<float>(), dora.scale.data<float>(),
-             dora.inverse_norm.data<float>(), out, in, r},
-            dora.weight.dtype());
+        cuda::dora_kernels().scale(stream.queue(),
+                                   {cuda_rows(dora.weight), cuda_rows(dora.A), cuda_rows(dora.B),
+                                    dora.scaling, dora.magnitude.data<float>(),
+                                    dora.scale.data<float>(), dora.norm.data<float>(), out, in, r},
+                                   dora.weight.dtype());
         return;
     }
     const cpu::KernelTable& table = kernel_table(stream);
-    for_items(workers, out, [&](std::int64_t worker, std::int64_t o) {
-        make_scale(table, dora, o, element_at<float>(rows, worker, 0));
+    parallel_for(out, rows_per_piece(in * (r + 1)), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t o = begin; o < end; ++o)
+            make_scale(table, dora, o);
     });
 }
 
@@ -107,7 +110,7 @@ void scale_columns(Stream& stream, const Tensor& x, const Tensor& factors, float
 }
 
 void dora_backward(Stream& stream, const Tensor& dy, const Tensor& z, const Tensor& scale,
-                   const Tensor& inverse_norm, const Tensor& dz, const Tensor& magnitude_gradient) {
+                   const Tensor& norm, const Tensor& dz, const Tensor& magnitude_gradient) {
     constexpr const char* kName = "dora_backward";
     const std::int64_t rows = dy.rows();
     const std::int64_t columns = dy.columns();
@@ -115,12 +118,12 @@ void dora_backward(Stream& stream, const Tensor& dy, const Tensor& z, const Tens
     check_operand(stream, kName, dy);
     check_matrix(stream, kName, z, rows, columns, dy.dtype());
     check_matrix(stream, kName, dz, rows, columns, dy.dtype());
-    for (const Tensor* vector : {&scale, &inverse_norm, &magnitude_gradient})
+    for (const Tensor* vector : {&scale, &norm, &magnitude_gradient})
         check_vector(stream, kName, *vector, columns, DType::f32);
 
     Cost cost;
     cost.flops = 3 * static_cast<double>(dy.elements());
-    cost.bytes_read = bytes_of({&dy, &z, &scale, &inverse_norm, &magnitude_gradient});
+    cost.bytes_read = bytes_of({&dy, &z, &scale, &norm, &magnitude_gradient});
     cost.bytes_written = bytes_of({&dz, &magnitude_gradient});
     const OpScope op(stream, kName, cost);
     const ScratchScope scope(stream.arena());
@@ -131,9 +134,8 @@ void dora_backward(Stream& stream, const Tensor& dy, const Tensor& z, const Tens
     if (runs_on_cuda(stream)) {
         cuda::dora_kernels().backward(
             stream.queue(),
-            {cuda_rows(dy), cuda_rows(z), scale.data<float>(), inverse_norm.data<float>(),
-             cuda_rows(dz), partials.data<float>(), magnitude_gradient.data<float>(), rows,
-             columns},
+            {cuda_rows(dy), cuda_rows(z), scale.data<float>(), norm.data<float>(), cuda_rows(dz),
+             partials.data<float>(), magnitude_gradient.data<float>(), rows, columns},
             dy.dtype());
         return;
     }
@@ -146,8 +148,9 @@ void dora_backward(Stream& stream, const Tensor& dy, const Tensor& z, const Tens
         for (std::int64_t row = begin; row < end; ++row)
             row_kernel(element_at(dy, row, 0), element_at(z, row, 0), scale.data<float>(),
                        element_at(dz, row, 0), sums, columns);
-        table.f32.scale_columns(sums, inverse_norm.data<float>(), 0, nullptr, nullptr, sums,
-                                columns);
+        const float* const n = norm.data<float>();
+        for (std::int64_t column = 0; column < columns; ++column)
+            sums[column] = n[column] == 0 ? 0.0f : sums[column] / n[column];
     });
     add_partials(table, partials.slice_rows(0, row_pieces(rows)), magnitude_gradient);
 }

@@ -17,11 +17,11 @@ struct DoraScale {
     Tensor weight, A, B;
     float scaling = 1;
     Tensor magnitude;
-    Tensor scale;         // c
-    Tensor inverse_norm;  // 1 / n
+    Tensor scale;  // c
+    Tensor norm;   // n
 };
 
-// Makes scale and inverse_norm from the others: once after each update of A, B or m, since it forms V row by
+// Makes scale and norm from the others: once after each update of A, B or m, since it forms V row by
 // row, 2 (r + 1) flops a weight. (The expanded ‖W‖² + 2 s (W Aᵀ) B + s² B A Aᵀ Bᵀ costs as much for W Aᵀ
 // and cancels where the adapter takes most of a row away.)
 void dora_scale(Stream& stream, const DoraScale& dora);
@@ -32,9 +32,8 @@ void dora_scale(Stream& stream, const DoraScale& dora);
 void scale_columns(Stream& stream, const Tensor& x, const Tensor& factors, float offset,
                    const Tensor& bias, const Tensor& addend, const Tensor& y);
 
-// dz = scale ⊙ dy, and magnitude_gradient f32 [out] += inverse_norm ⊙ column sums of dy ⊙ z, in a fixed
-// order. dy, z, dz [tokens, out] of one dtype; dz may be dy's or z's memory. Cost: 3 flops an element.
+// dz = scale ⊙ dy, and magnitude_gradient f32 [out] += column sums of dy ⊙ z over norm, in a fixed order. dy, z, dz [tokens, out] of one dtype; dz may be dy's or z's memory. Cost: 3 flops an element.
 void dora_backward(Stream& stream, const Tensor& dy, const Tensor& z, const Tensor& scale,
-                   const Tensor& inverse_norm, const Tensor& dz, const Tensor& magnitude_gradient);
+                   const Tensor& norm, const Tensor& dz, const Tensor& magnitude_gradient);
 
 }  // namespace garam

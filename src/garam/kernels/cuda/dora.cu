@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kNormThreads)
         const float norm = sqrtf(block_sum<kNormThreads>(sums[row], shared));
         if (threadIdx.x != 0 || row >= rows) continue;
         const bool none = norm == 0;  // NaN is some
-        arguments.inverse_norm[first + row] = none ? 0.0f : 1 / norm;
+        arguments.norm[first + row] = norm;
         arguments.scale[first + row] = none ? 0.0f : arguments.magnitude[first + row] / norm;
     }
 }
@@ -246,8 +246,8 @@ __global__ void __launch_bounds__(kWarp* kParts)
 #pragma unroll
         for (int other = 0; other < kParts; ++other)
             sum += sums[other][i];
-        arguments.partials[blockIdx.y * columns + first_column + i] =
-            sum * arguments.inverse_norm[first_column + i];
+        const float norm = arguments.norm[first_column + i];
+        arguments.partials[blockIdx.y * columns + first_column + i] = norm == 0 ? 0.0f : sum / norm;
     }
 }
 

@@ -11,7 +11,7 @@ struct DoraScaleArguments {
     float scaling;
     const float* magnitude;
     float* scale;
-    float* inverse_norm;
+    float* norm;
     std::int64_t out, in, rank;
 };
 
@@ -28,7 +28,7 @@ struct ScaleColumnsArguments {
 struct DoraBackwardArguments {
     Rows dy, z;
     const float* scale;
-    const float* inverse_norm;
+    const float* norm;
     Rows dz;
     float* partials;  // f32 [dora_scratch_pieces(rows), columns]
     float* magnitude_gradient;
