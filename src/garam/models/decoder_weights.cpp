@@ -288,7 +288,7 @@ class Decoder::Loader {
         for (const Linear& linear : p.projection->parts) {
             const auto adapter = adapted_.find(&linear);
             if (adapter == adapted_.end()) continue;
-            if (model_.lora_->use_dora) return false;
+            if (model_.lora_->use_dora && model_.lora_->lora_dropout > 0) return false;
             const ModuleAdapter& own = adapter->second;
             if (first == nullptr) first = &own;
             if (own.rank != first->rank || own.scaling != first->scaling) return false;
@@ -432,37 +432,40 @@ class Decoder::Loader {
         }
     }
 
-    // What DoRA makes of a magnitude, which stands behind its module's A and B.
+    // What DoRA makes of magnitudes, each of which stands behind its module's A and B: of a projection's
+    // linears end to end.
     void place_dora_scales() {
+        if (!options_.lora || !model_.lora_->use_dora) return;
         std::int64_t bytes = 0;
-        for (const Wanted& wanted : wanted_)
-            if (wanted.is_magnitude) bytes += 2 * bytes_of(wanted.shape, DType::f32);
-        if (bytes == 0) return;
+        for (const Packing& p : projections_)
+            bytes += 2 * bytes_of({out_of(p)}, DType::f32);
         Buffer buffer(model_.device_, bytes, Purpose::adapter);
         std::int64_t offset = 0;
-        const auto next = [&](const Shape& shape) {
-            const Tensor tensor = buffer.tensor(DType::f32, shape, offset);
-            offset += bytes_of(shape, DType::f32);
-            return tensor;
-        };
         std::size_t place = 0;
-        for (auto& [path, linear] : model_.linears_) {
-            if (!linear->lora) continue;
-            while (!wanted_[place].is_magnitude)
-                ++place;
-            Parameter& parameter = model_.parameters_[place];
-            const Shape& shape = parameter.master.shape();
-            LoraAdapter& lora = *linear->lora;
-            lora.dora_scale = next(shape);
-            lora.dora_norm = next(shape);
-            parameter.dora = {linear->weight,
-                              model_.parameters_[place - 2].master,
-                              model_.parameters_[place - 1].master,
-                              lora.scaling,
-                              parameter.master,
-                              lora.dora_scale,
-                              lora.dora_norm};
-            ++place;
+        for (const Packing& p : projections_) {
+            Projection& projection = *p.projection;
+            const Shape shape{out_of(p)};
+            const Tensor scales = buffer.tensor(DType::f32, shape, offset);
+            offset += bytes_of(shape, DType::f32);
+            const Tensor norms = buffer.tensor(DType::f32, shape, offset);
+            offset += bytes_of(shape, DType::f32);
+            garam::fill(setup_.stream, 1, scales);
+            if (projection.tail > 0) projection.dora_scale = scales;
+            for (std::size_t part = 0; part < projection.parts.size(); ++part) {
+                Linear& linear = projection.parts[part];
+                if (!linear.lora) continue;
+                LoraAdapter& lora = *linear.lora;
+                const std::int64_t begin = projection.column(part);
+                lora.dora_scale = scales.slice_elements(begin, begin + p.outs[part]);
+                lora.dora_norm = norms.slice_elements(begin, begin + p.outs[part]);
+                while (!wanted_[place].is_magnitude)
+                    ++place;
+                const Tensor& A = model_.parameters_[place - 2].master;
+                const Tensor& B = model_.parameters_[place - 1].master;
+                Parameter& m = model_.parameters_[place++];
+                m.dora = {linear.weight, A, B, lora.scaling, m.master, lora.dora_scale,
+                          lora.dora_norm};
+            }
         }
         model_.buffers_.push_back(std::move(buffer));
     }
