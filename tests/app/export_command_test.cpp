@@ -168,6 +168,9 @@ TEST(ExportCommand, MistakesLeaveNothingBehind) {
         {path_of(kBase), out, "--adapter", path_of(kAdapter), "--adapter-only", "--type", "q8_0"},
         "for an adapter alone");
     refused({path_of(kBase), out, "--adapter", (dir / "absent").string()}, "absent");
+    refused({path_of(kBase), out, "--adapter", path_of("golden/peft/case4_dora_r8_all"),
+             "--adapter-only"},
+            "no magnitudes");
     refused({path_of(kBase), out, "--adapter",
              path_of("golden/families/llama-llama3rope-tied/adapter")},
             "another base");

@@ -75,7 +75,7 @@ TEST(ImportConfig, Trl) {
     EXPECT_LEFT_OUT(imported, "attn_implementation", "linear memory");
     EXPECT_LEFT_OUT(imported, "save_strategy", "counted in steps");
     EXPECT_LEFT_OUT(imported, "report_to", "not connected");
-    EXPECT_LEFT_OUT(imported, "use_dora", "LoRA");
+    EXPECT_TRUE(job.lora.use_dora);
     // Off, or nothing to say.
     EXPECT_EQ(left_out(imported, "load_in_4bit"), "");
     EXPECT_EQ(left_out(imported, "push_to_hub"), "");

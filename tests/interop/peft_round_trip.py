@@ -42,6 +42,9 @@ CASES = {
             alpha_pattern={"down_proj": 5},
         ),
     ),
+    "all linears, DoRA": dict(
+        tied=False, sharded=False, lora=dict(r=4, lora_alpha=6, target_modules="all-linear", use_dora=True)
+    ),
     "a pattern, orthogonal": dict(
         tied=False, sharded=False,
         lora=dict(r=4, lora_alpha=8, target_modules=r".*layers\.[02]\..*\.(v|o|up)_proj", init_lora_weights="orthogonal"),

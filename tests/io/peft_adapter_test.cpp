@@ -155,12 +155,8 @@ TEST(PeftAdapter, GoldenFoldersReadOrAreRefusedByName) {
         const fs::path folder = golden / name;
         if (!fs::exists(folder / "adapter_config.json")) continue;
         const std::string refusal = refusal_of(folder);
-        if (name.find("dora") != std::string::npos) {
-            EXPECT_NE(refusal.find("use_dora = true is not supported"), std::string::npos)
-                << refusal;
-        } else if (refusal != "read") {
-            EXPECT_NE(refusal.find("not supported"), std::string::npos) << refusal;
-        } else {
+        EXPECT_EQ(refusal, "read") << name;
+        if (refusal == "read") {
             ++read;
             const PeftAdapter adapter = read_peft_adapter(folder);
             const auto reference = SafetensorsFile::open(folder / "golden.safetensors");
@@ -171,7 +167,28 @@ TEST(PeftAdapter, GoldenFoldersReadOrAreRefusedByName) {
             }
         }
     }
-    EXPECT_GE(read, 1);
+    EXPECT_GE(read, 5);
+}
+
+TEST(PeftAdapter, MagnitudesStandBesideTheirPairs) {
+    const TempDir dir;
+    SmallAdapter adapter;
+    adapter.settings.use_dora = true;
+    write_peft_adapter(dir.path(), adapter.settings, adapter.tensors());
+    EXPECT_NE(refusal_of(dir.path()).find("q_proj.lora_magnitude_vector is missing"),
+              std::string::npos)
+        << refusal_of(dir.path());
+    std::vector<float> lengths(64, 1.5f);
+    const auto with = [&](std::int64_t rows) {
+        auto tensors = adapter.tensors();
+        tensors.emplace_back(kQ + ".lora_magnitude_vector",
+                             Tensor(lengths.data(), DType::f32, {rows}, DeviceKind::cpu));
+        write_peft_adapter(dir.path(), adapter.settings, tensors);
+        return refusal_of(dir.path());
+    };
+    EXPECT_EQ(with(4), "read");
+    EXPECT_TRUE(read_peft_adapter(dir.path()).settings.use_dora);
+    EXPECT_NE(with(5).find("has shape [5]"), std::string::npos);
 }
 
 TEST(PeftAdapter, PatternsBecomeTheModulesOfTheTensors) {
@@ -202,7 +219,6 @@ TEST(PeftAdapter, SettingsThatChangeTheMathematicsAreRefusedByName) {
         return refusal_of(dir.path());
     };
     const std::vector<std::pair<std::string, std::string>> refused = {
-        {"use_dora", "true"},
         {"use_qalora", "true"},
         {"use_bdlora", R"({"nblocks": 2})"},
         {"lora_bias", "true"},

@@ -102,6 +102,16 @@ TEST(AdapterRoundTrip, Biases) {
     check({.r = 2, .target_modules = {"q_proj", "up_proj"}, .bias = "none"}, false);
 }
 
+TEST(AdapterRoundTrip, Dora) {
+    LoraSettings lora{.r = 4, .lora_alpha = 6, .use_dora = true, .target_modules = {"all-linear"}};
+    check(lora, false);
+    lora.target_modules = {"q_proj", "down_proj"};
+    lora.rank_pattern = {{"q_proj", 2}};
+    lora.use_rslora = true;
+    lora.bias = "all";
+    check(lora, true);
+}
+
 // Weights add up over adapters of different kinds: one of weight 0 changes nothing, two halves are one.
 TEST(AdapterRoundTrip, SeveralAreMergedByWeight) {
     const TempDir dir;
@@ -115,7 +125,8 @@ TEST(AdapterRoundTrip, SeveralAreMergedByWeight) {
     DecoderHarness run(files, options);
     const PeftAdapter a = moved(run);
     const std::vector<float> want = run.logits(batch());
-    options.lora = LoraSettings{.r = 4, .lora_alpha = 2, .target_modules = {"down_proj", "v_proj"}};
+    options.lora = LoraSettings{
+        .r = 4, .lora_alpha = 2, .use_dora = true, .target_modules = {"down_proj", "v_proj"}};
     DecoderHarness other(files, options);
     const PeftAdapter b = moved(other);
     const auto merged = [&](const char* name, const std::vector<WeightedAdapter>& adapters) {

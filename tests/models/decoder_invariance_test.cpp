@@ -57,13 +57,19 @@ std::vector<TokenBatch> cut(const std::vector<Row>& rows, const std::vector<std:
     return batches;
 }
 
-// The dtype of the arithmetic, and what computes.
-using Case = std::tuple<DType, DeviceProfile>;
+// The dtype of the arithmetic, whether adapters are DoRA's, and what computes.
+using Case = std::tuple<DType, bool, DeviceProfile>;
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+    const auto& [dtype, dora, profile] = info.param;
+    return std::string(name_of(dtype)) + (dora ? "_dora" : "") +
+           (profile.is_cuda() ? "_" + testing::card_name(profile) : "");
+}
 
 class DecoderInvariance : public ::testing::TestWithParam<Case> {
   protected:
     static DType compute() { return std::get<0>(GetParam()); }
-    static const DeviceProfile& profile() { return std::get<1>(GetParam()); }
+    static const DeviceProfile& profile() { return std::get<2>(GetParam()); }
 
     DecoderInvariance() {
         testing::TinyModel model;
@@ -78,8 +84,11 @@ class DecoderInvariance : public ::testing::TestWithParam<Case> {
         options.trained = trained;
         options.seed = 3;
         if (trained == Decoder::Trained::adapter)
-            options.lora = LoraSettings{
-                .r = 4, .lora_alpha = 8, .lora_dropout = dropout, .target_modules = {"all-linear"}};
+            options.lora = LoraSettings{.r = 4,
+                                        .lora_alpha = 8,
+                                        .lora_dropout = dropout,
+                                        .use_dora = std::get<1>(GetParam()),
+                                        .target_modules = {"all-linear"}};
         auto run = std::make_unique<DecoderHarness>(*files_, options, profile());
         // B away from zero, so that every gradient is.
         for (std::size_t p = 0; p < run->model.parameters().size(); ++p) {
@@ -119,17 +128,14 @@ class DecoderInvariance : public ::testing::TestWithParam<Case> {
 
 INSTANTIATE_TEST_SUITE_P(Compute, DecoderInvariance,
                          ::testing::Combine(::testing::Values(DType::f32, DType::bf16),
+                                            ::testing::Bool(),
                                             ::testing::Values(detect_cpu_profile())),
-                         [](const auto& test) {
-                             return std::string(name_of(std::get<0>(test.param)));
-                         });
+                         case_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, DecoderInvariance,
                          ::testing::Combine(::testing::Values(DType::f32, DType::bf16),
+                                            ::testing::Bool(),
                                             ::testing::ValuesIn(testing::card_profiles())),
-                         [](const auto& test) {
-                             return std::string(name_of(std::get<0>(test.param))) + "_" +
-                                    testing::card_name(std::get<1>(test.param));
-                         });
+                         case_name);
 
 // CASES 1, tensor by tensor of ragged samples.
 TEST_P(DecoderInvariance, AccumulationSplits) {
@@ -253,6 +259,20 @@ TEST_P(DecoderInvariance, NumberOfThreads) {
     EXPECT_EQ(run->gradients(batches), loss);
     EXPECT_EQ(run->all_gradients(), single);
     set_num_threads(threads);
+}
+
+// DoRA's rows begin as long as they are: their factor is 1, and only bias and residual are added in another order.
+TEST_P(DecoderInvariance, ANewAdapterIsTheBase) {
+    Decoder::Options options;
+    options.compute = compute();
+    DecoderHarness base(*files_, options, profile());
+    options.lora =
+        LoraSettings{.r = 4, .use_dora = std::get<1>(GetParam()), .target_modules = {"all-linear"}};
+    DecoderHarness adapted(*files_, options, profile());
+    const TokenBatch batch = cut(rows_, {3}).front();
+    const std::vector<float> got = adapted.logits(batch);
+    if (!std::get<1>(GetParam())) return expect_same(got, base.logits(batch), 0);
+    EXPECT_LE(testing::relative_error(got.data(), base.logits(batch)), tolerance());
 }
 
 // Tokens fed in pieces through the cache see what they see at once; on the processor with the same bits.

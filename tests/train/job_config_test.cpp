@@ -112,7 +112,7 @@ TEST(JobConfig, AnEpsilonOfZeroIsRefused) {
 
 TEST(JobConfig, RefusesKeysOfOtherToolsByName) {
     for (const char* key :
-         {"train.fp16", "load_in_4bit", "train.deepspeed", "train.fsdp", "lora.use_dora",
+         {"train.fp16", "load_in_4bit", "train.deepspeed", "train.fsdp", "lora.use_qalora",
           "lora.eva_config", "train.push_to_hub", "train.hub_model_id",
           "train.dataloader_prefetch_factor", "train.optim_args", "train.eval_strategy",
           "lora.task_type", "train.max_seq_length", "base_model"}) {
@@ -122,7 +122,7 @@ TEST(JobConfig, RefusesKeysOfOtherToolsByName) {
             << key;
     }
     EXPECT_NE(refusal_of("train.fp16=true").find("use train.bf16"), std::string::npos);
-    EXPECT_NE(refusal_of("lora.use_dora=true").find("plain"), std::string::npos);
+    EXPECT_NE(refusal_of("lora.use_qalora=true").find("DoRA"), std::string::npos);
 }
 
 TEST(JobConfig, NoForeignNameHidesAKeyOfOurs) {

@@ -95,6 +95,7 @@ TEST(Trainer, KilledAndResumedEqualsUninterrupted) {
                 job.config.lora.target_modules = {"q_proj", "embed_tokens"};
                 job.config.lora.modules_to_save = {"lm_head", "input_layernorm"};
             }
+            job.config.lora.use_dora = m == "lora" && o == "sgd";
             job.config.train.save_steps = 3;
             job.config.train.eval_steps = 2;
             job.config.train.logging_steps = 2;
@@ -175,6 +176,7 @@ TEST_P(TrainerDevices, StoppedAndResumedEqualsUninterrupted) {
                 job.config.train.optim = o;
                 job.config.train.method = m;
                 job.config.train.bf16 = bf16;
+                job.config.lora.use_dora = m == "lora" && o == "sgd";
                 job.config.train.eval_steps = 2;
                 job.config.train.lr_scheduler_type = "cosine";
                 job.config.train.warmup_steps = 2;

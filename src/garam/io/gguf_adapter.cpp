@@ -248,6 +248,10 @@ class AdapterReader {
 void write_gguf_adapter(const std::filesystem::path& path, const PeftAdapter& adapter,
                         const std::string& source, const ModelFiles& base, StoredType type) {
     GARAM_CHECK(block_elements(type) == 1, "adapters are not quantised");
+    if (adapter.settings.use_dora)
+        throw Error(source +
+                    ": use_dora = true: llama.cpp's adapters have no magnitudes; export the merged "
+                    "model instead");
     const GgufMetadata metadata = gguf_metadata(base.config(), base.path().string());
     const LoraTargets targets(adapter.settings);
     // llama.cpp divides the file's one alpha by each pair's rank, and takes 0 for a scale of 1.

@@ -17,6 +17,7 @@ struct LoraSettings {
     double lora_alpha = 8;
     double lora_dropout = 0;
     bool use_rslora = false;
+    bool use_dora = false;
     // Names or ends of names; {"all-linear"} before resolution; or one regular expression, which a name
     // must fit as a whole: what is no module's name is taken for one.
     std::vector<std::string> target_modules;

@@ -25,20 +25,18 @@ constexpr std::string_view kEndB = ".lora_B.weight";
 constexpr std::string_view kEndEmbeddingA = ".lora_embedding_A";
 constexpr std::string_view kEndEmbeddingB = ".lora_embedding_B";
 constexpr std::string_view kEndTokens = ".token_adapter.trainable_tokens_delta";
+constexpr std::string_view kEndMagnitude = ".lora_magnitude_vector";
 constexpr std::string_view kEndBias = ".bias";
 constexpr std::int64_t kLargestRank = 1 << 20;
 
 // Keys of PEFT's LoraConfig that change what the adapter computes, or which modules it has beyond what
 // its tensors say, unless they are null, false, 0 or empty.
-constexpr std::array<std::string_view, 16> kUnsupportedUnlessEmpty = {
-    "use_dora",          "use_qalora",
-    "use_bdlora",        "lora_bias",
-    "fan_in_fan_out",    "layer_replication",
-    "target_parameters", "megatron_config",
-    "arrow_config",      "alora_invocation_tokens",
-    "kasa_config",       "velora_config",
-    "monteclora_config", "loftq_config",
-    "corda_config",      "lora_ga_config"};
+constexpr std::array<std::string_view, 15> kUnsupportedUnlessEmpty = {
+    "use_qalora",      "use_bdlora",        "lora_bias",
+    "fan_in_fan_out",  "layer_replication", "target_parameters",
+    "megatron_config", "arrow_config",      "alora_invocation_tokens",
+    "kasa_config",     "velora_config",     "monteclora_config",
+    "loftq_config",    "corda_config",      "lora_ga_config"};
 
 // Initialisations that leave the base weights as they are; the others subtract something from them, so
 // that the adapter belongs to a base that is not on the disk.
@@ -66,7 +64,8 @@ class ConfigReader {
         for (const std::string_view key : kUnsupportedUnlessEmpty) {
             const Json* value = config_.find(key);
             if (value != nullptr && !is_empty(*value))
-                refuse(std::string(key), value->dump(), "supported are plain LoRA and rsLoRA");
+                refuse(std::string(key), value->dump(),
+                       "supported are plain LoRA, rsLoRA and DoRA");
         }
         if (const Json* bias = config_.find("bias"); bias != nullptr && !is_empty(*bias)) {
             settings.bias = bias->string(at("bias"));
@@ -85,6 +84,8 @@ class ConfigReader {
             throw Error(at("lora_dropout") + " must be at least 0 and below 1");
         if (const Json* value = present("use_rslora"))
             settings.use_rslora = value->boolean(at("use_rslora"));
+        if (const Json* value = present("use_dora"))
+            settings.use_dora = value->boolean(at("use_dora"));
         if (const Json* value = present("base_model_name_or_path"))
             settings.base_model_name_or_path = value->string(at("base_model_name_or_path"));
         read_targets(settings);
@@ -202,6 +203,7 @@ class TensorReader {
           has_biases_(settings.bias != "none"),
           saved_(settings.modules_to_save),
           tokens_(static_cast<std::int64_t>(settings.trainable_token_indices.size())),
+          is_dora_(settings.use_dora),
           file_(SafetensorsFile::open(path)) {}
 
     // Also collects the module paths, in the order of the file.
@@ -214,6 +216,11 @@ class TensorReader {
                 continue;
             }
             if (name.find(".base_layer.") != std::string::npos) continue;
+            if (is_dora_ && is_tensor_of_module(name, kEndMagnitude)) {
+                check_magnitude(stored);
+                tensors.push_back(values_of(stored));
+                continue;
+            }
             const Pair* const pair = pair_of(name);
             if (tokens_ > 0 && name.starts_with(kPrefix) && name.ends_with(kEndTokens)) {
                 if (stored.shape.rank() != 2 || stored.shape[0] != tokens_)
@@ -227,9 +234,7 @@ class TensorReader {
                 tensors.push_back(values_of(stored));
                 continue;
             }
-            if (pair == nullptr || !name.starts_with(kPrefix) ||
-                name.size() <= kPrefix.size() + pair->end.size())
-                refuse_kind(name);
+            if (pair == nullptr || !is_tensor_of_module(name, pair->end)) refuse_kind(name);
             const std::string module = module_of(name, pair->end);
             check_pair(stored, module, *pair);
             if (pair->is_a) modules.push_back(module);
@@ -284,6 +289,23 @@ class TensorReader {
                !saved_by(saved_, name.substr(kPrefix.size(), end - kPrefix.size())).empty();
     }
 
+    static bool is_tensor_of_module(const std::string& name, std::string_view end) {
+        return name.starts_with(kPrefix) && name.ends_with(end) &&
+               name.size() > kPrefix.size() + end.size();
+    }
+
+    void check_magnitude(const StoredTensor& stored) const {
+        const std::string b =
+            std::string(kPrefix) + module_of(stored.name, kEndMagnitude) + std::string(kEndB);
+        const StoredTensor* pair = file_->find(b);
+        if (pair == nullptr)
+            throw Error(path_.string() + ": tensor " + b + " is missing beside " + stored.name);
+        if (stored.shape.rank() != 1 || pair->shape.rank() != 2 ||
+            stored.shape[0] != pair->shape[0])
+            throw Error(path_.string() + ": tensor " + stored.name + " has shape " +
+                        stored.shape.to_string() + ", " + b + " has " + pair->shape.to_string());
+    }
+
     void check_pair(const StoredTensor& stored, const std::string& module, const Pair& pair) const {
         const int rank_axis = pair.is_a ? 0 : 1;
         const std::int64_t rank = targets_.rank(module);
@@ -294,6 +316,10 @@ class TensorReader {
         const std::string other = std::string(kPrefix) + module + std::string(pair.other);
         if (file_->find(other) == nullptr)
             throw Error(path_.string() + ": tensor " + other + " is missing beside " + stored.name);
+        const std::string magnitude = std::string(kPrefix) + module + std::string(kEndMagnitude);
+        if (is_dora_ && file_->find(magnitude) == nullptr)
+            throw Error(path_.string() + ": tensor " + magnitude + " is missing beside " +
+                        stored.name + ", but use_dora is true in " + kConfigName);
     }
 
     fs::path path_;
@@ -301,6 +327,7 @@ class TensorReader {
     bool has_biases_;
     std::vector<std::string> saved_;
     std::int64_t tokens_;
+    bool is_dora_;
     std::shared_ptr<const SafetensorsFile> file_;
 };
 
@@ -362,7 +389,7 @@ Json config_of(const LoraSettings& settings) {
         {"revision", Json()},
         {"target_modules", modules_json(settings.target_modules)},
         {"task_type", Json("CAUSAL_LM")},
-        {"use_dora", Json(false)},
+        {"use_dora", Json(settings.use_dora)},
         {"use_rslora", Json(settings.use_rslora)},
     });
     // Older readers do not know these keys.

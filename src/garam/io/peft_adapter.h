@@ -1,5 +1,6 @@
 // LoRA adapters in PEFT's folder format: adapter_config.json and adapter_model.safetensors with keys
-// "base_model.model.<module path>.lora_A.weight" [r, in] and ".lora_B.weight" [out, r]; of the token embedding
+// "base_model.model.<module path>.lora_A.weight" [r, in] and ".lora_B.weight" [out, r], with DoRA
+// ".lora_magnitude_vector" [out]; of the token embedding
 // ".lora_embedding_A" [r, vocab] and ".lora_embedding_B" [hidden, r]; modules_to_save under their own names;
 // trained biases under
 // ".base_layer.bias" of modules with an adapter, ".bias" of others.
@@ -31,10 +32,10 @@ struct PeftAdapter {
 
 // Reads a folder, which a hub name in the local cache may stand for; f16 and bf16 tensors are widened.
 // Settings that change the mathematics and are not
-// supported (use_dora, modules_to_save, an init_lora_weights that alters the base, …) are
+// supported (use_qalora, modules_to_save, an init_lora_weights that alters the base, …) are
 // refused by name; keys that are not known are taken as harmless, as PEFT adds some with each version.
 // Biases are read where `bias` says that they were trained; other "base_layer" tensors, which PEFT adds by
-// itself, are ignored, and all others but lora_A and lora_B refused. Every
+// itself, are ignored, and all others but lora_A, lora_B and DoRA's magnitudes refused. Every
 // pair has the rank of its module. Where target_modules are no list of names, or other fields choose among
 // them, the settings name the modules that the tensors belong to. NaN or infinity is an Error. Throws Error naming file and key.
 PeftAdapter read_peft_adapter(const std::filesystem::path& folder);

@@ -151,6 +151,7 @@ class Decoder {
     };
     class Loader;
 
+    std::vector<Parameter*> pointers();
     PassContext pass_context(const DeviceBatch& batch, const TrainingPass* pass) const;
     // The first row of the rotary tables for a sequence of so many tokens.
     std::int64_t first_rotary_row(std::int64_t length) const;

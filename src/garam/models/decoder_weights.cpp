@@ -13,6 +13,7 @@
 #include "garam/models/decoder_tensors.h"
 #include "garam/models/rotary_tables.h"
 #include "garam/models/token_rows.h"
+#include "garam/ops/dora.h"
 #include "garam/ops/elementwise.h"
 #include "garam/runtime/transfer.h"
 
@@ -82,6 +83,7 @@ class Decoder::Loader {
         Tensor* gradient;
         float factor = 1;           // of the place's values
         bool is_of_tokens = false;  // its places are rows of the embedding
+        bool is_magnitude = false;  // of DoRA: the pass reads the master
     };
 
     // One weight: its file tensor checked against the shape that the config implies.
@@ -281,6 +283,7 @@ class Decoder::Loader {
         for (const Linear& linear : p.projection->parts) {
             const auto adapter = adapted_.find(&linear);
             if (adapter == adapted_.end()) continue;
+            if (model_.lora_->use_dora && model_.lora_->lora_dropout > 0) return false;
             const ModuleAdapter& own = adapter->second;
             if (first == nullptr) first = &own;
             if (own.rank != first->rank || own.scaling != first->scaling) return false;
@@ -343,6 +346,10 @@ class Decoder::Loader {
         };
         embedding_adapter_ = adapter_of(embedding);
         head_adapter_ = adapter_of(head);
+        if (lora.use_dora && (embedding_adapter_ || head_adapter_))
+            throw Error("lora.use_dora is not supported for " +
+                        (embedding_adapter_ ? embedding : head) +
+                        " (supported: linears of the layers): leave it out of lora.target_modules");
         for (const auto& [path, linear] : model_.linears_) {
             if (const auto adapter = adapter_of(path)) adapted_.emplace(linear, *adapter);
             const std::string bias = path + ".bias";
@@ -384,6 +391,15 @@ class Decoder::Loader {
             attach_adapter(adapter->second, module, linear->lora, shape[1], shape[0],
                            {path + ".lora_A.weight", path + ".lora_B.weight"},
                            packed.contains(linear));
+            if (lora.use_dora)
+                wanted_.push_back({"base_model.model." + path + ".lora_magnitude_vector",
+                                   {shape[0]},
+                                   true,
+                                   &linear->lora->magnitude,
+                                   &linear->lora->magnitude_gradient,
+                                   1,
+                                   false,
+                                   true});
         }
         const DecoderConfig& c = model_.config_;
         const std::string embedding(c.family->tensors.embedding);
@@ -471,6 +487,44 @@ class Decoder::Loader {
         }
     }
 
+    // What DoRA makes of magnitudes, each of which stands behind its module's A and B: of a projection's
+    // linears end to end.
+    void place_dora_scales() {
+        if (!options_.lora || !model_.lora_->use_dora) return;
+        std::int64_t bytes = 0;
+        for (const Packing& p : projections_)
+            bytes += 2 * bytes_of({out_of(p)}, DType::f32);
+        Buffer buffer(model_.device_, bytes, Purpose::adapter);
+        std::int64_t offset = 0;
+        std::size_t place = 0;
+        for (const Packing& p : projections_) {
+            Projection& projection = *p.projection;
+            const Shape shape{out_of(p)};
+            const Tensor scales = buffer.tensor(DType::f32, shape, offset);
+            offset += bytes_of(shape, DType::f32);
+            const Tensor norms = buffer.tensor(DType::f32, shape, offset);
+            offset += bytes_of(shape, DType::f32);
+            garam::fill(setup_.stream, 1, scales);
+            if (projection.tail > 0) projection.dora_scale = scales;
+            for (std::size_t part = 0; part < projection.parts.size(); ++part) {
+                Linear& linear = projection.parts[part];
+                if (!linear.lora) continue;
+                LoraAdapter& lora = *linear.lora;
+                const std::int64_t begin = projection.column(part);
+                lora.dora_scale = scales.slice_elements(begin, begin + p.outs[part]);
+                lora.dora_norm = norms.slice_elements(begin, begin + p.outs[part]);
+                while (!wanted_[place].is_magnitude)
+                    ++place;
+                const Tensor& A = model_.parameters_[place - 2].master;
+                const Tensor& B = model_.parameters_[place - 1].master;
+                Parameter& m = model_.parameters_[place++];
+                m.dora = {linear.weight, A, B, lora.scaling, m.master, lora.dora_scale,
+                          lora.dora_norm};
+            }
+        }
+        model_.buffers_.push_back(std::move(buffer));
+    }
+
     // What the card's adapters add their gradients to; they are allocated after the places.
     void link_gradients() {
         for (const Packing& p : projections_) {
@@ -485,8 +539,12 @@ class Decoder::Loader {
         }
     }
 
+    // PEFT gives vectors B's rate.
     double rate_factor(const Wanted& wanted) const {
-        return wanted.name.ends_with(".lora_B.weight") ? options_.b_rate_factor : 1;
+        return wanted.name.ends_with(".lora_B.weight") ||
+                       (options_.lora && wanted.shape.rank() == 1)
+                   ? options_.b_rate_factor
+                   : 1;
     }
 
     // Of masters and gradients: what learns alike lies together, so that an optimiser takes it in one pass.
@@ -511,7 +569,8 @@ class Decoder::Loader {
         std::int64_t copies = 0;
         for (const Wanted& wanted : wanted_) {
             masters += bytes_of(wanted.shape, DType::f32);
-            if (!*wanted.place) copies += bytes_of(wanted.shape, model_.compute_);
+            if (!*wanted.place && !wanted.is_magnitude)
+                copies += bytes_of(wanted.shape, model_.compute_);
         }
         if (masters == 0) return;
         Buffer master_buffer(model_.device_, masters, Purpose::adapter);
@@ -535,7 +594,7 @@ class Decoder::Loader {
             if (wanted.is_of_tokens) {
                 parameter.copies = token_row_copies(model_.lora_->trainable_token_indices,
                                                     parameter.master, *wanted.place);
-            } else if (needs_copies) {
+            } else if (needs_copies && !wanted.is_magnitude) {
                 if (!*wanted.place) {
                     *wanted.place = copy_buffer.tensor(model_.compute_, wanted.shape, copy_offset);
                     copy_offset += bytes_of(wanted.shape, model_.compute_);
@@ -550,6 +609,7 @@ class Decoder::Loader {
         clear(setup_.stream, master_buffer.tensor(DType::f32, {masters / 4}));
         if (trains) clear(setup_.stream, model_.all_gradients_);
         if (card_ && trains) link_gradients();
+        place_dora_scales();
         model_.buffers_.push_back(std::move(master_buffer));
         model_.buffers_.push_back(std::move(gradient_buffer));
         model_.buffers_.push_back(std::move(copy_buffer));
@@ -647,6 +707,11 @@ class Decoder::Loader {
                 HostTensor b(setup_.stream, parameter.master, false);
                 initialise_embedding_lora(options_.seed, i, b.tensor());
                 b.write();
+                continue;
+            }
+            if (parameter.dora) {  // the rows begin as long as they are
+                dora_scale(setup_.stream, *parameter.dora);
+                cast(setup_.stream, parameter.dora->norm, parameter.master);
                 continue;
             }
             HostTensor a(setup_.stream, parameter.master, false);

@@ -21,14 +21,16 @@ constexpr std::string_view kPrefix = "base_model.model.";
 
 // One adapter's change of one weight by its two factors, of the adapter's own memory.
 struct Change {
-    const AdapterTensor* A = nullptr;       // [r, in]; of the embedding [r, vocab]
-    const AdapterTensor* B = nullptr;       // [out, r]; of the embedding [hidden, r]
-    const AdapterTensor* whole = nullptr;   // instead of both: a trained bias or saved module
-    const AdapterTensor* tokens = nullptr;  // instead of both: rows of trained tokens
+    const AdapterTensor* A = nullptr;          // [r, in]; of the embedding [r, vocab]
+    const AdapterTensor* B = nullptr;          // [out, r]; of the embedding [hidden, r]
+    const AdapterTensor* magnitude = nullptr;  // [out], of DoRA
+    const AdapterTensor* whole = nullptr;      // instead of both: a trained bias or saved module
+    const AdapterTensor* tokens = nullptr;     // instead of both: rows of trained tokens
     std::map<std::int64_t, std::int64_t> token_rows;  // by token
     bool is_embedding = false;
     std::int64_t r = 0;
-    double scaling = 1;  // with the adapter's weight; of a whole tensor the weight alone
+    double scaling = 1;
+    double weight = 1;  // the adapter's
 };
 // By name of the base weight.
 using Changes = std::map<std::string, std::vector<Change>>;
@@ -90,14 +92,16 @@ class ChangeReader {
         path = path.substr(0, lora - kPrefix.size()) + ".weight";
         const bool is_embedding = path == ends_.embedding;
         const bool is_a = end == (is_embedding ? ".lora_embedding_A" : ".lora_A.weight");
-        if (!is_a && end != (is_embedding ? ".lora_embedding_B" : ".lora_B.weight"))
+        const bool is_magnitude = adapter_.settings.use_dora && end == ".lora_magnitude_vector";
+        if (!is_a && !is_magnitude &&
+            end != (is_embedding ? ".lora_embedding_B" : ".lora_B.weight"))
             throw Error(source_ + ": " + tensor.name + " is no LoRA tensor of its module");
         if (find(path) == nullptr) fail_without_place(tensor);
         // Patterns are of the names that the adapter's file has.
         const std::string stored =
             tensor.name.substr(kPrefix.size(), tensor.name.rfind(".lora_") - kPrefix.size());
         Change& change = changes_[path];
-        (is_a ? change.A : change.B) = &tensor;
+        (is_a ? change.A : is_magnitude ? change.magnitude : change.B) = &tensor;
         change.is_embedding = is_embedding;
         change.r = targets_.rank(stored);
         change.scaling = targets_.scaling(stored);
@@ -143,6 +147,9 @@ class ChangeReader {
         };
         needs(*change.A, {change.r, shape[change.is_embedding ? 0 : 1]});
         needs(*change.B, {shape[change.is_embedding ? 1 : 0], change.r});
+        if (adapter_.settings.use_dora && change.magnitude == nullptr)
+            throw Error(source_ + ": lora_magnitude_vector of " + name + " is missing");
+        if (change.magnitude != nullptr) needs(*change.magnitude, {shape[0]});
     }
 
     const ModelFiles& base_;
@@ -154,24 +161,9 @@ class ChangeReader {
     std::map<std::string, Change> changes_;
 };
 
-// row += scaling * (B A)[o], in double precision; the exact-as-can-be sum waits for its rounding. `weight` is
-// the base's own row.
-void add_change(const Change& change, std::vector<double>& row, const float* weight,
-                std::int64_t o) {
+// row += scaling * (B A)[o]
+void add_product(const Change& change, double scaling, std::vector<double>& row, std::int64_t o) {
     const auto in = static_cast<std::int64_t>(row.size());
-    if (change.whole != nullptr || change.tokens != nullptr) {
-        const AdapterTensor& tensor = change.whole != nullptr ? *change.whole : *change.tokens;
-        if (change.tokens != nullptr) {
-            const auto found = change.token_rows.find(o);
-            if (found == change.token_rows.end()) return;
-            o = found->second;
-        }
-        const float* const values = tensor.values.data() + o * in;
-        for (std::int64_t i = 0; i < in; ++i)
-            row[static_cast<std::size_t>(i)] +=
-                change.scaling * (static_cast<double>(values[i]) - static_cast<double>(weight[i]));
-        return;
-    }
     const std::int64_t r = change.r;
     const float* const A = change.A->values.data();
     const float* const B = change.B->values.data();
@@ -179,13 +171,48 @@ void add_change(const Change& change, std::vector<double>& row, const float* wei
         // The embedding's change is the transpose of B A.
         const std::int64_t vocab = change.is_embedding ? change.A->shape[1] : 0;
         const double left =
-            change.scaling *
-            static_cast<double>(change.is_embedding ? A[k * vocab + o] : B[o * r + k]);
+            scaling * static_cast<double>(change.is_embedding ? A[k * vocab + o] : B[o * r + k]);
         const float* const right = change.is_embedding ? B + k : A + k * in;
         const std::int64_t step = change.is_embedding ? r : 1;
         for (std::int64_t i = 0; i < in; ++i)
             row[static_cast<std::size_t>(i)] += left * static_cast<double>(right[i * step]);
     }
+}
+
+// row += what DoRA makes of the base's row, less that row: V brought to the length m.
+void add_dora(const Change& change, std::vector<double>& row, const float* weight, std::int64_t o) {
+    std::vector<double> v(weight, weight + row.size());
+    add_product(change, change.scaling, v, o);
+    double squares = 0;
+    for (const double value : v)
+        squares += value * value;
+    const double norm = std::sqrt(squares);
+    const double m = change.magnitude->values[static_cast<std::size_t>(o)];
+    const double c = norm == 0 ? 0 : m / norm;
+    for (std::size_t i = 0; i < row.size(); ++i)
+        row[i] += change.weight * (c * v[i] - static_cast<double>(weight[i]));
+}
+
+// row += the adapter's weight times its change of row o, in double precision; the exact-as-can-be sum waits
+// for its rounding. `weight` is the base's own row.
+void add_change(const Change& change, std::vector<double>& row, const float* weight,
+                std::int64_t o) {
+    if (change.whole != nullptr || change.tokens != nullptr) {
+        const auto columns = static_cast<std::int64_t>(row.size());
+        const AdapterTensor& tensor = change.whole != nullptr ? *change.whole : *change.tokens;
+        if (change.tokens != nullptr) {
+            const auto found = change.token_rows.find(o);
+            if (found == change.token_rows.end()) return;
+            o = found->second;
+        }
+        const float* const values = tensor.values.data() + o * columns;
+        for (std::size_t i = 0; i < row.size(); ++i)
+            row[i] +=
+                change.weight * (static_cast<double>(values[i]) - static_cast<double>(weight[i]));
+        return;
+    }
+    if (change.magnitude != nullptr) return add_dora(change, row, weight, o);
+    add_product(change, change.weight * change.scaling, row, o);
 }
 
 // Rows [first, first + count) of a matrix as a tensor.
@@ -350,7 +377,7 @@ MergedWeights::MergedWeights(const ModelFiles& base, const std::vector<WeightedA
     auto impl = std::make_unique<Impl>();
     for (const WeightedAdapter& one : adapters) {
         for (auto& [name, change] : ChangeReader(base, *one.adapter, one.source).read()) {
-            change.scaling *= one.weight;
+            change.weight = one.weight;
             impl->changes[name].push_back(std::move(change));
         }
     }

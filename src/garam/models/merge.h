@@ -1,4 +1,5 @@
-// Adapters folded into their base: W + sum of w s B A in place of W (w: the adapter's weight, 1 of one alone), as a Hugging Face model folder that needs no
+// Adapters folded into their base: W + sum of w s B A in place of W (w: the adapter's weight, 1 of one alone; of
+// DoRA w times its whole change of W), as a Hugging Face model folder that needs no
 // adapter any more.
 //
 // Each sum is taken in double precision from the stored W and the fp32 adapter and rounded once to the

@@ -11,7 +11,8 @@ void gated_mlp_forward(Stream& stream, const GatedMlp& layer, const PassContext&
     const DType dtype = x.dtype();
     const Projection& gate_up_proj = layer.gate_up_proj;
     const std::int64_t wide = layer.down_proj.in_features();
-    if (layer.norm && projects_one_row(gate_up_proj, pass, x)) {
+    if (layer.norm && projects_one_row(gate_up_proj, pass, x) &&
+        projects_one_row(layer.down_proj, pass, x)) {
         const Tensor gate_up = make_activation(stream, pass, dtype, {tokens, 2 * wide});
         project_norm(stream, gate_up_proj, x, layer.norm, gate_up);
         end_branch_of_row(stream, layer.end, pass, x, out,

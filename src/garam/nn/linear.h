@@ -2,6 +2,8 @@
 //
 //   y = x Wᵀ + b + s * dropout(x) Aᵀ Bᵀ
 //
+// or a weight-decomposed one, whose columns are scaled (ops/dora.h).
+//
 // x [tokens, in], y [tokens, out], W [out, in], b [out], A [r, in], B [out, r], all of the compute dtype;
 // gradients f32. The layer does not own memory: weights, parameters and gradients belong to the model.
 #pragma once
@@ -21,6 +23,19 @@ struct LoraAdapter {
     float scaling = 1;
     float dropout = 0;
     std::uint32_t module = 0;  // number of the place in the model, keys the dropout mask
+
+    // DoRA's; empty: plain LoRA.
+    Tensor dora_scale;          // f32 [out]
+    Tensor dora_norm;           // f32 [out]
+    Tensor magnitude;           // f32 [out], the master
+    Tensor magnitude_gradient;  // f32 [out]
+    bool is_dora() const { return static_cast<bool>(dora_scale); }
+};
+
+// What a linear's forward leaves for its backward; empty Tensors where there is no adapter or no backward follows.
+struct LinearSaved {
+    Tensor u;  // [tokens, r]: dropout(x) Aᵀ
+    Tensor z;  // [tokens, out]: with DoRA dropout(x) (W + s B A)ᵀ
 };
 
 struct Linear {
@@ -43,15 +58,14 @@ struct DropoutContext {
     Tensor samples;    // i64 [tokens]
 };
 
-// `accumulate` adds to y (a residual stream) instead of writing it. `u` [tokens, r] receives
-// dropout(x) Aᵀ for the backward; an empty Tensor when there is no adapter or no backward follows.
+// `accumulate` adds to y (a residual stream) instead of writing it. Fills the tensors of `saved`.
 void linear_forward(Stream& stream, const Linear& linear, const Tensor& x, const Tensor& y,
-                    bool accumulate, const DropoutContext& dropout, const Tensor& u);
+                    bool accumulate, const DropoutContext& dropout, const LinearSaved& saved);
 
 // Adds to the gradients of whatever is trained, and writes (or adds to, with accumulate_dx) dx, unless
-// dx is empty. x and u as in the forward.
-void linear_backward(Stream& stream, const Linear& linear, const Tensor& x, const Tensor& u,
-                     const Tensor& dy, const Tensor& dx, bool accumulate_dx,
-                     const DropoutContext& dropout);
+// dx is empty. x and saved as in the forward. Nothing but the adapter is trained beside DoRA.
+void linear_backward(Stream& stream, const Linear& linear, const Tensor& x,
+                     const LinearSaved& saved, const Tensor& dy, const Tensor& dx,
+                     bool accumulate_dx, const DropoutContext& dropout);
 
 }  // namespace garam

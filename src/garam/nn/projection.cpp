@@ -2,6 +2,7 @@
 
 #include "garam/nn/pass_context.h"
 #include "garam/ops/bias.h"
+#include "garam/ops/dora.h"
 #include "garam/ops/elementwise.h"
 #include "garam/ops/matmul.h"
 #include "garam/ops/row_matmul.h"
@@ -29,12 +30,16 @@ void forward_by_parts(Stream& stream, const Projection& projection, const PassCo
     if (addend) cast(stream, addend, y);
     for (std::size_t p = 0; p < projection.parts.size(); ++p) {
         const Linear& linear = projection.parts[p];
-        saved.u[p] =
-            linear.lora && pass.keep
-                ? make_activation(stream, pass, x.dtype(), {x.rows(), linear.lora->A.extent(0)})
-                : Tensor();
+        LinearSaved& part = saved.parts[p];
+        part = {};
+        if (linear.lora && pass.keep) {
+            part.u = make_activation(stream, pass, x.dtype(), {x.rows(), linear.lora->A.extent(0)});
+            if (linear.lora->is_dora())
+                part.z =
+                    make_activation(stream, pass, x.dtype(), {x.rows(), linear.out_features()});
+        }
         linear_forward(stream, linear, x, part_of(projection, p, y), static_cast<bool>(addend),
-                       pass.dropout, saved.u[p]);
+                       pass.dropout, part);
     }
 }
 
@@ -42,8 +47,26 @@ void backward_by_parts(Stream& stream, const Projection& projection, const PassC
                        const Tensor& x, const ProjectionSaved& saved, const Tensor& dy,
                        const Tensor& dx) {
     for (std::size_t p = 0; p < projection.parts.size(); ++p)
-        linear_backward(stream, projection.parts[p], x, saved.u[p], part_of(projection, p, dy), dx,
-                        p > 0, pass.dropout);
+        linear_backward(stream, projection.parts[p], x, saved.parts[p], part_of(projection, p, dy),
+                        dx, p > 0, pass.dropout);
+}
+
+// [tokens, out + tail]: the gradient of z, and room for dh.
+Tensor gradient_of_z(Stream& stream, const Projection& projection, const Tensor& z,
+                     const Tensor& dy) {
+    const std::int64_t out = projection.out_features();
+    const Tensor dz = stream.arena().scratch(dy.dtype(), {dy.rows(), out + projection.tail});
+    for (std::size_t p = 0; p < projection.parts.size(); ++p) {
+        const Linear& linear = projection.parts[p];
+        if (linear.lora) {
+            dora_backward(stream, part_of(projection, p, dy), part_of(projection, p, z),
+                          linear.lora->dora_scale, linear.lora->dora_norm,
+                          part_of(projection, p, dz), linear.lora->magnitude_gradient);
+        } else {
+            cast(stream, part_of(projection, p, dy), part_of(projection, p, dz));
+        }
+    }
+    return dz;
 }
 
 }  // namespace
@@ -102,6 +125,17 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
             saved.kept_is_written =
                 lora_down(stream, projection.lora, mask, features(x, in), tail_of(projection, x));
     }
+    if (projection.dora_scale) {
+        Tensor z = y;
+        if (pass.keep)
+            z = saved.z = make_activation(stream, pass, x.dtype(), {x.rows(), out});
+        else if (addend)
+            z = stream.arena().scratch(x.dtype(), {x.rows(), out});
+        matmul(stream, x, projection.packed.slice_rows(0, out), z,
+               {.transpose_b = true, .b_is_settled = true, .tail = projection.tail});
+        scale_columns(stream, z, projection.dora_scale, 0, projection.bias, addend, y);
+        return;
+    }
     matmul(stream, x, projection.packed.slice_rows(0, out), y,
            {.transpose_b = true,
             .b_is_settled = true,
@@ -111,7 +145,7 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
 }
 
 bool projects_one_row(const Projection& projection, const PassContext& pass, const Tensor& x) {
-    return pass.decoding && x.rows() == 1 && projection.packed;
+    return pass.decoding && x.rows() == 1 && projection.packed && !projection.dora_scale;
 }
 
 void project_norm(Stream& stream, const Projection& projection, const Tensor& x,
@@ -158,6 +192,7 @@ void projection_backward(Stream& stream, const Projection& projection, const Pas
         backward_by_parts(stream, projection, pass, x, saved, dy, dx);
         return;
     }
+    const ScratchScope scope(stream.arena());
     const std::int64_t in = projection.in_features();
     const std::int64_t out = projection.out_features();
     const Tensor input = features(x, in);
@@ -174,19 +209,22 @@ void projection_backward(Stream& stream, const Projection& projection, const Pas
         if (dx) matmul(stream, gradient, projection.packed, dx);
         return;
     }
+    const Tensor wide =
+        projection.dora_scale ? gradient_of_z(stream, projection, saved.z, gradient) : dy;
+    const Tensor dz = features(wide, out);
     LoraMask mask = mask_of(pass.dropout, projection.lora);
-    const Tensor dh = tail_of(projection, dy);
-    lora_up_backward(stream, projection.lora, gradient, tail_of(projection, x), dh);
+    const Tensor dh = tail_of(projection, wide);
+    lora_up_backward(stream, projection.lora, dz, tail_of(projection, x), dh);
     mask.kept = saved.kept;
     mask.kept_is_written = saved.kept_is_written;
     lora_down_backward(stream, projection.lora, mask, input, dh);
     if (!dx) return;
     if (mask.active) {
         const Tensor weight = projection.packed.slice_rows(0, out).slice_columns(0, in);
-        matmul(stream, gradient, weight, dx);
+        matmul(stream, dz, weight, dx);
         lora_input_backward(stream, projection.lora, mask, dh, dx);
     } else {
-        matmul(stream, dy, projection.packed.slice_columns(0, in), dx, {.tail = projection.tail});
+        matmul(stream, wide, projection.packed.slice_columns(0, in), dx, {.tail = projection.tail});
     }
 }
 

@@ -10,7 +10,9 @@
 // that these are faster for the shape: MatmulOptions::tail). For this x and dy have
 // `tail` columns of their own behind the features: make them with projection_input() and
 // projection_output(), and take the features with features(). Without an adapter, and on the CPU, tail
-// is 0.
+// is 0. With DoRA y is the product with its columns scaled, and dz = c ⊙ dy takes dy's place (ops/dora.h);
+// with DoRA and dropout, where each part has an input of its own beside the adapter's, parts are multiplied
+// by themselves.
 #pragma once
 
 #include <array>
@@ -30,6 +32,7 @@ struct Projection {
     Tensor packed;              // empty on the CPU
     Tensor bias;                // [out], all parts'; empty: none, or on the CPU
     LoraGroup lora;             // on a card
+    Tensor dora_scale;          // f32 [out] of packed DoRA, 1 where a part has none; empty: plain
     std::int64_t tail = 0;
 
     static constexpr std::size_t kMostParts = 3;
@@ -42,8 +45,8 @@ struct Projection {
 std::int64_t projection_tail(std::int64_t adapters, std::int64_t rank);
 
 struct ProjectionSaved {
-    std::array<Tensor, Projection::kMostParts>
-        u;        // of each adapted part, where it is not in x's tail
+    std::array<LinearSaved, Projection::kMostParts> parts;  // where they are not packed
+    Tensor z;     // [tokens, out] of packed DoRA: before its columns are scaled
     Tensor kept;  // dropout's masks on a card (ops/lora.h)
     bool kept_is_written = false;
 };

@@ -1,7 +1,6 @@
 #include "garam/optim/optimizer.h"
 
 #include "garam/core/error.h"
-#include "garam/ops/elementwise.h"
 #include "garam/ops/optimizer_step.h"
 #include "garam/runtime/transfer.h"
 
@@ -132,11 +131,7 @@ void Optimizer::step(Stream& stream, double learning_rate, const Tensor& gradien
 }
 
 void Optimizer::refresh_copies(Stream& stream) {
-    std::vector<CastItem> items;
-    for (const Parameter* parameter : parameters_)
-        for (const Parameter::Copy& copy : parameter->copies)
-            items.push_back({copy.rows ? copy.rows : parameter->master, copy.place, copy.factor});
-    if (!items.empty()) cast_many(stream, items);
+    garam::refresh_copies(stream, parameters_);
 }
 
 std::vector<std::pair<std::string, Tensor>> Optimizer::states() const {

@@ -15,7 +15,7 @@ constexpr const char* kOneProcess = "a run is one process on one device; remove 
 constexpr const char* kNoHub = "files stay on this machine; upload the folder with `hf upload`";
 constexpr const char* kNoCompile = "nothing is compiled at run time; remove it";
 constexpr const char* kNoLoader = "the data loader needs no settings; remove it";
-constexpr const char* kPlainLora = "only plain and rank-stabilised LoRA are; remove it";
+constexpr const char* kPlainLora = "only LoRA, rank-stabilised LoRA and DoRA are; remove it";
 constexpr const char* kBySteps =
     "it is counted in steps: use train.logging_steps, train.eval_steps (with data.validation) and "
     "train.save_steps";
@@ -110,7 +110,6 @@ constexpr ForeignKey kForeignKeys[] = {
     {"do_eval", "use data.validation, or `garam eval`"},
     {"do_predict", "use `garam generate`"},
     // LoRA's variants.
-    {"use_dora", kPlainLora},
     {"use_qalora", kPlainLora},
     {"lora_bias", kPlainLora},
     {"eva_config", kPlainLora},

@@ -74,10 +74,14 @@ void describe_lora(JobConfig& c, ConfigTable& table) {
                      "Biases of the base that are trained, too, and kept in the adapter: all, or "
                      "those of linears with an adapter.");
     table.add("lora.use_rslora", &c.lora.use_rslora, "Rank-stabilised scale (see lora_alpha).");
+    table.add("lora.use_dora", &c.lora.use_dora,
+              "DoRA: each row of an adapted weight has a trained length of its own. Takes about as "
+              "much memory again for the outputs of adapted linears, and a card multiplies each of "
+              "them by itself.");
     table.add("lora.loraplus_lr_ratio", &c.loraplus_lr_ratio,
-              "LoRA+: the learning rate of B is this many times that of A, which is "
-              "train.learning_rate (of the embedding's adapter both have that); 1: the same. "
-              "PEFT's create_loraplus_optimizer has no default.",
+              "LoRA+: the learning rate of B, and of vectors beside it, is this many times that of "
+              "A, which is train.learning_rate (of the embedding's adapter both have that); 1: the "
+              "same. PEFT's create_loraplus_optimizer has no default.",
               Range{.low = 0, .high = 1e6, .low_open = true});
     table
         .add_choice("lora.init_lora_weights", c.init_lora_weights,

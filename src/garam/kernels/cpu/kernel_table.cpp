@@ -5,6 +5,7 @@ namespace garam::cpu::GARAM_ISA {
 
 void add_attention(KernelTable& table);
 void add_cross_entropy(KernelTable& table);
+void add_dora(KernelTable& table);
 void add_dropout(KernelTable& table);
 void add_elementwise(KernelTable& table);
 void add_gated_activation(KernelTable& table);
@@ -17,6 +18,7 @@ static KernelTable made() {
     KernelTable table{};
     add_attention(table);
     add_cross_entropy(table);
+    add_dora(table);
     add_dropout(table);
     add_elementwise(table);
     add_gated_activation(table);

@@ -160,6 +160,13 @@ struct ElementKernels {
     void (*rotary)(void* x, std::int64_t heads, std::int64_t head_dim, const float* cos,
                    const float* sin, std::int64_t half, bool inverse);
 
+    // out = x * (factors + offset) + bias + addend; both may be null, out may be x or addend.
+    void (*scale_columns)(const void* x, const float* factors, float offset, const void* bias,
+                          const void* addend, void* out, std::int64_t n);
+    // dz = dy * scale, sums += dy * z; dz may be dy or z.
+    void (*dora_backward)(const void* dy, const void* z, const float* scale, void* dz, float* sums,
+                          std::int64_t n);
+
     void (*dropout)(const DropoutRow& row, const void* x, void* y, std::int64_t n, bool accumulate);
 
     void (*scale_logits)(void* logits, LogitScale scale, std::int64_t n);
