@@ -222,6 +222,7 @@ TEST(PeftAdapter, SettingsThatChangeTheMathematicsAreRefusedByName) {
         {"use_qalora", "true"},
         {"use_bdlora", R"({"nblocks": 2})"},
         {"lora_bias", "true"},
+        {"ensure_weight_tying", "true"},
         {"bias", "\"some\""},
         {"fan_in_fan_out", "true"},
         {"layer_replication", "[[0, 1]]"},

@@ -90,16 +90,18 @@ Examples:
   private:
     // GGUF's table has a family's own names, and so must what the settings say of single modules.
     static void use_own_names(PeftAdapter& adapter, const DecoderFamily& family) {
-        std::vector<std::string> modules;
+        std::vector<std::string> linears, ends;
         for (AdapterTensor& tensor : adapter.tensors) {
             tensor.name = own_adapter_key(family, tensor.name);
             const std::string_view key = tensor.name;
             constexpr std::string_view kPrefix = "base_model.model.";
-            const std::size_t end = key.rfind(".lora_B.");
-            if (end != key.npos && key.starts_with(kPrefix))
-                modules.emplace_back(key.substr(kPrefix.size(), end - kPrefix.size()));
+            const std::size_t end = std::min(key.rfind(".lora_B."), key.rfind(".lora_embedding_B"));
+            if (end == key.npos || !key.starts_with(kPrefix)) continue;
+            const std::string_view module = key.substr(kPrefix.size(), end - kPrefix.size());
+            const bool is_end = module == family.tensors.embedding || module == family.tensors.head;
+            (is_end ? ends : linears).emplace_back(module);
         }
-        resolve_adapters(adapter.settings, family, modules);
+        resolve_adapters(adapter.settings, family, linears, ends);
     }
 
     // "8", or "2 to 8" where modules differ.

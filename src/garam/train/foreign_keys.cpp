@@ -112,6 +112,10 @@ constexpr ForeignKey kForeignKeys[] = {
     // LoRA's variants.
     {"use_qalora", kPlainLora},
     {"lora_bias", kPlainLora},
+    {"ensure_weight_tying",
+     "what is trained of one of two tied weights leaves the other as it is; train the embedding "
+     "and "
+     "the head both, or lora.trainable_token_indices, which are rows of both"},
     {"eva_config", kPlainLora},
     {"corda_config", kPlainLora},
     {"megatron_config", kPlainLora},
