@@ -31,32 +31,15 @@ constexpr std::int64_t kLargestRank = 1 << 20;
 
 // Keys of PEFT's LoraConfig that change what the adapter computes, or which modules it has beyond what
 // its tensors say, unless they are null, false, 0 or empty.
-<<<<<<< HEAD
-constexpr std::array<std::string_view, 15> kUnsupportedUnlessEmpty = {
-    "use_qalora",      "use_bdlora",        "lora_bias",
-    "fan_in_fan_out",  "layer_replication", "target_parameters",
-    "megatron_config", "arrow_config",      "alora_invocation_tokens",
-    "kasa_config",     "velora_config",     "monteclora_config",
-    "loftq_config",    "corda_config",      "lora_ga_config"};
-=======
-constexpr std::array<std::string_view, 17> kUnsupportedUnlessEmpty = {"use_dora",
-                                                                      "use_qalora",
-                                                                      "use_bdlora",
-                                                                      "ensure_weight_tying",
-                                                                      "lora_bias",
-                                                                      "fan_in_fan_out",
-                                                                      "layer_replication",
-                                                                      "target_parameters",
-                                                                      "megatron_config",
-                                                                      "arrow_config",
-                                                                      "alora_invocation_tokens",
-                                                                      "kasa_config",
-                                                                      "velora_config",
-                                                                      "monteclora_config",
-                                                                      "loftq_config",
-                                                                      "corda_config",
-                                                                      "lora_ga_config"};
->>>>>>> heads
+constexpr std::array<std::string_view, 16> kUnsupportedUnlessEmpty = {
+    "use_qalora",          "use_bdlora",
+    "ensure_weight_tying", "lora_bias",
+    "fan_in_fan_out",      "layer_replication",
+    "target_parameters",   "megatron_config",
+    "arrow_config",        "alora_invocation_tokens",
+    "kasa_config",         "velora_config",
+    "monteclora_config",   "loftq_config",
+    "corda_config",        "lora_ga_config"};
 
 // Initialisations that leave the base weights as they are; the others subtract something from them, so
 // that the adapter belongs to a base that is not on the disk.
