@@ -20,6 +20,7 @@
 #include "garam/ops/attention.h"
 #include "garam/ops/bias.h"
 #include "garam/ops/cross_entropy.h"
+#include "garam/ops/dora.h"
 #include "garam/ops/dropout.h"
 #include "garam/ops/elementwise.h"
 #include "garam/ops/embedding.h"
@@ -263,6 +264,24 @@ void add_memory_bound(DType dtype) {
     add_benchmark("bias_backward", dtype, [](auto& state, Bench& b, DType t) {
         const Tensor dy = b.floats(t, 8 * kTokens, kFfn), db = b.floats(DType::f32, 1, kFfn);
         b.time(state, [&](Stream& s) { bias_backward(s, dy, db); });
+    });
+    add_benchmark("dora_scale/r16", dtype, [](auto& state, Bench& b, DType t) {
+        constexpr DType f32 = DType::f32;
+        const DoraScale dora{
+            b.floats(t, kFfn, kHidden), b.floats(f32, 16, kHidden), b.floats(f32, kFfn, 16), 2.0f,
+            b.floats(f32, 1, kFfn),     b.floats(f32, 1, kFfn),     b.floats(f32, 1, kFfn)};
+        b.time(state, [&](Stream& s) { dora_scale(s, dora); });
+    });
+    add_benchmark("scale_columns", dtype, [](auto& state, Bench& b, DType t) {
+        const Tensor x = b.floats(t, 8 * kTokens, kHidden), y = b.floats(t, 8 * kTokens, kHidden),
+                     c = b.floats(DType::f32, 1, kHidden);
+        b.time(state, [&](Stream& s) { scale_columns(s, x, c, 0, {}, y, y); });
+    });
+    add_benchmark("dora_backward", dtype, [](auto& state, Bench& b, DType t) {
+        const Tensor dy = b.floats(t, 8 * kTokens, kFfn), z = b.floats(t, 8 * kTokens, kFfn),
+                     dz = b.floats(t, 8 * kTokens, kFfn), c = b.floats(DType::f32, 1, kFfn),
+                     n = b.floats(DType::f32, 1, kFfn), dm = b.floats(DType::f32, 1, kFfn);
+        b.time(state, [&](Stream& s) { dora_backward(s, dy, z, c, n, dz, dm); });
     });
 }
 

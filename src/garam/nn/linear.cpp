@@ -33,8 +33,8 @@ void dora_forward(Stream& stream, const Linear& linear, const Tensor& x, const T
     const ScratchScope scope(arena);
     const bool masked = drops(lora, context);
     const Tensor u = saved.u ? saved.u : arena.scratch(x.dtype(), {x.rows(), lora.A.extent(0)});
-    Tensor z = saved.z;
-    if (!z) z = accumulate || masked ? arena.scratch(y.dtype(), y.shape()) : y;
+    // Never y itself: a card may sum in another order for another pitch.
+    const Tensor z = saved.z ? saved.z : arena.scratch(y.dtype(), y.shape());
     const Tensor input = adapter_input(stream, lora, x, context);
     matmul(stream, input, lora.A, u, {.transpose_b = true});
     matmul(stream, input, linear.weight, z, {.transpose_b = true});

@@ -126,14 +126,11 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
                 lora_down(stream, projection.lora, mask, features(x, in), tail_of(projection, x));
     }
     if (projection.dora_scale) {
-        Tensor z = y;
-        if (pass.keep)
-            z = saved.z = make_activation(stream, pass, x.dtype(), {x.rows(), out});
-        else if (addend)
-            z = stream.arena().scratch(x.dtype(), {x.rows(), out});
-        matmul(stream, x, projection.packed.slice_rows(0, out), z,
+        // Never y itself: a card may sum in another order for another pitch.
+        saved.z = make_activation(stream, pass, x.dtype(), {x.rows(), out});
+        matmul(stream, x, projection.packed.slice_rows(0, out), saved.z,
                {.transpose_b = true, .b_is_settled = true, .tail = projection.tail});
-        scale_columns(stream, z, projection.dora_scale, 0, projection.bias, addend, y);
+        scale_columns(stream, saved.z, projection.dora_scale, 0, projection.bias, addend, y);
         return;
     }
     matmul(stream, x, projection.packed.slice_rows(0, out), y,

@@ -75,9 +75,9 @@ void describe_lora(JobConfig& c, ConfigTable& table) {
                      "those of linears with an adapter.");
     table.add("lora.use_rslora", &c.lora.use_rslora, "Rank-stabilised scale (see lora_alpha).");
     table.add("lora.use_dora", &c.lora.use_dora,
-              "DoRA: each row of an adapted weight has a trained length of its own. Takes about as "
-              "much memory again for the outputs of adapted linears, and a card multiplies each of "
-              "them by itself.");
+              "DoRA: each row of an adapted weight has a trained length of its own. The outputs of "
+              "adapted linears are kept once more, and with lora_dropout a card computes linears "
+              "that read one input separately.");
     table.add("lora.loraplus_lr_ratio", &c.loraplus_lr_ratio,
               "LoRA+: the learning rate of B, and of vectors beside it, is this many times that of "
               "A, which is train.learning_rate (of the embedding's adapter both have that); 1: the "
