@@ -75,27 +75,49 @@ TEST(Trainer, GradientCheckpointingIsBitEqual) {
               adapter_bytes(recomputing.output() / "adapter"));
 }
 
-// N steps, kill -9, resume, N steps = 2N steps, bit for bit, for each optimiser and method; also when the
-// kill falls between a checkpoint and steps after it.
+// What resumes: each optimiser, method and kind of adapter.
+struct ResumedKind {
+    const char* name;
+    void (*set)(JobConfig& config);
+};
+const ResumedKind kResumedKinds[] = {
+    {"ranks, LoRA+, trained tokens",
+     [](JobConfig& c) {
+         c.loraplus_lr_ratio = 4;
+         c.lora.rank_pattern = {{"q_proj", 2}};
+         c.lora.trainable_token_indices = {256, 5};
+     }},
+    {"embeddings, saved modules",
+     [](JobConfig& c) {
+         c.train.optim = "sgd";
+         c.lora.target_modules = {"q_proj", "embed_tokens"};
+         c.lora.modules_to_save = {"lm_head", "input_layernorm"};
+     }},
+    {"DoRA",
+     [](JobConfig& c) {
+         c.lora.use_dora = true;
+         c.lora.lora_dropout = 0.1;
+     }},
+    {"rsLoRA of the head, orthogonal",
+     [](JobConfig& c) {
+         c.train.optim = "sgd";
+         c.lora.use_rslora = true;
+         c.init_lora_weights = "orthogonal";
+         c.lora.target_modules = {"v_proj", "lm_head"};
+     }},
+    {"all weights", [](JobConfig& c) { c.train.method = "full"; }},
+};
+
+// N steps, kill -9, resume, N steps = 2N steps, bit for bit; also when the kill falls between a checkpoint
+// and steps after it.
 TEST(Trainer, KilledAndResumedEqualsUninterrupted) {
     // A forked child has none of its parent's worker threads, so all of this runs on one.
     const int threads = num_threads();
     set_num_threads(1);
-    for (const auto& [optim, method] : std::vector<std::pair<std::string, std::string>>{
-             {"adamw_torch", "lora"}, {"sgd", "lora"}, {"adamw_torch", "full"}}) {
-        const auto configure = [&, o = optim, m = method](TinyJob& job) {
-            job.config.train.optim = o;
-            job.config.train.method = m;
-            if (o == "adamw_torch" && m == "lora") {
-                job.config.loraplus_lr_ratio = 4;
-                job.config.lora.rank_pattern = {{"q_proj", 2}};
-                job.config.lora.trainable_token_indices = {256, 5};
-            }
-            if (o == "sgd") {
-                job.config.lora.target_modules = {"q_proj", "embed_tokens"};
-                job.config.lora.modules_to_save = {"lm_head", "input_layernorm"};
-            }
-            job.config.lora.use_dora = m == "lora" && o == "sgd";
+    for (const ResumedKind& kind : kResumedKinds) {
+        SCOPED_TRACE(kind.name);
+        const auto configure = [&](TinyJob& job) {
+            kind.set(job.config);
             job.config.train.save_steps = 3;
             job.config.train.eval_steps = 2;
             job.config.train.logging_steps = 2;
@@ -128,10 +150,11 @@ TEST(Trainer, KilledAndResumedEqualsUninterrupted) {
         ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         killed.config.train.resume_from_checkpoint = "true";
         killed.run();
-        const std::string name =
-            method == "full" ? "model/model.safetensors" : "adapter/adapter_model.safetensors";
-        EXPECT_EQ(read_file(killed.output() / name), read_file(whole.output() / name)) << optim;
-        EXPECT_EQ(timeless_metrics(killed.output()), timeless_metrics(whole.output())) << optim;
+        const std::string name = whole.config.train.method == "full"
+                                     ? "model/model.safetensors"
+                                     : "adapter/adapter_model.safetensors";
+        EXPECT_EQ(read_file(killed.output() / name), read_file(whole.output() / name));
+        EXPECT_EQ(timeless_metrics(killed.output()), timeless_metrics(whole.output()));
         EXPECT_EQ(read_file(killed.output() / "checkpoint-8" / "optimizer.safetensors"),
                   read_file(whole.output() / "checkpoint-8" / "optimizer.safetensors"));
     }
@@ -167,25 +190,23 @@ INSTANTIATE_TEST_SUITE_P(Cuda, TrainerDevices, ::testing::ValuesIn(testing::card
 
 // On a card, too: two runs are bit-equal, and so are N steps, a stop, and N more.
 TEST_P(TrainerDevices, StoppedAndResumedEqualsUninterrupted) {
-    for (const auto& [optim, method] : std::vector<std::pair<std::string, std::string>>{
-             {"adamw_torch", "lora"}, {"sgd", "lora"}, {"adamw_torch", "full"}}) {
+    for (const ResumedKind& kind : kResumedKinds) {
         for (const bool bf16 : {false, true}) {
-            SCOPED_TRACE(optim + " " + method + (bf16 ? " bf16" : " f32"));
-            const auto configure = [&, o = optim, m = method](TinyJob& job) {
+            SCOPED_TRACE(std::string(kind.name) + (bf16 ? ", bf16" : ", f32"));
+            const auto configure = [&](TinyJob& job) {
+                kind.set(job.config);
                 job.config.device = "cuda:" + std::to_string(GetParam().ordinal);
-                job.config.train.optim = o;
-                job.config.train.method = m;
                 job.config.train.bf16 = bf16;
-                job.config.lora.use_dora = m == "lora" && o == "sgd";
                 job.config.train.eval_steps = 2;
                 job.config.train.lr_scheduler_type = "cosine";
                 job.config.train.warmup_steps = 2;
             };
-            const std::string name =
-                method == "full" ? "model/model.safetensors" : "adapter/adapter_model.safetensors";
             TinyJob whole;
             configure(whole);
             whole.run();
+            const std::string name = whole.config.train.method == "full"
+                                         ? "model/model.safetensors"
+                                         : "adapter/adapter_model.safetensors";
             TinyJob second;
             configure(second);
             second.run();
