@@ -21,6 +21,8 @@ std::string lines_up_to(const std::filesystem::path& path, std::int64_t step) {
     std::string kept;
     std::ifstream file(path, std::ios::binary);
     for (std::string line; std::getline(file, line);) {
+        // A file of lines that are no objects at all is not worth an exception each.
+        if (!line.starts_with('{') || !line.ends_with('}')) continue;
         try {
             const Json entry = Json::parse(line, path.string());
             const Json* at = entry.find("step");
