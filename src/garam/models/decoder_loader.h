@@ -107,6 +107,10 @@ class Decoder::Loader {
     void place_adapters(Projection& projection);
     void place_dora_scales();
     void link_gradients();
+    // PiSSA's: the weight is made by its adapter's start.
+    bool is_taken_from(const Slot& slot) const { return taken_from_.contains(slot.name); }
+    void take_from(const std::string& path, std::int64_t rank);
+    void place_taken_out();
 
     // What is trained: masters, gradients, and the places that compute with them.
     double rate_factor(const Wanted& wanted) const;
@@ -121,6 +125,7 @@ class Decoder::Loader {
     void fill();
     void read_into(const StoredTensor& stored, const Tensor& place);
     void initialise_adapters();
+    void initialise_pissa();
 
     Decoder& model_;
     const ModelFiles& files_;
@@ -133,6 +138,7 @@ class Decoder::Loader {
     std::map<const Linear*, ModuleAdapter> adapted_;
     std::optional<ModuleAdapter> embedding_adapter_, head_adapter_;
     std::set<std::string> trained_;                        // beside an adapter: names of the base
+    std::set<std::string> taken_from_;                     // with PiSSA: weights with an adapter
     std::map<std::string, const StoredTensor*> start_of_;  // of these, by parameter
     std::vector<Slot> slots_;
     std::vector<Wanted> wanted_;

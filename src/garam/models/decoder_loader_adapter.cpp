@@ -3,6 +3,7 @@
 
 #include "garam/core/error.h"
 #include "garam/models/decoder_loader.h"
+#include "garam/models/pissa.h"
 #include "garam/models/token_rows.h"
 #include "garam/ops/dora.h"
 #include "garam/ops/elementwise.h"
@@ -34,8 +35,20 @@ void Decoder::Loader::find_adapters() {
         throw Error("lora.use_dora is not supported for " +
                     (embedding_adapter_ ? embedding : head) +
                     " (supported: linears of the layers): leave it out of lora.target_modules");
+    if (options_.init.is_pissa()) {
+        if (lora.use_dora)
+            throw Error(
+                "lora.init_lora_weights=pissa and lora.use_dora do not go together: keep one");
+        if (embedding_adapter_ || head_adapter_)
+            throw Error("lora.init_lora_weights=pissa is not supported for " +
+                        (embedding_adapter_ ? embedding : head) +
+                        " (supported: linears of the layers): leave it out of lora.target_modules");
+    }
     for (const auto& [path, linear] : model_.linears_) {
-        if (const auto adapter = adapter_of(path)) adapted_.emplace(linear, *adapter);
+        if (const auto adapter = adapter_of(path)) {
+            adapted_.emplace(linear, *adapter);
+            if (options_.init.is_pissa()) take_from(path, adapter->rank);
+        }
         const std::string bias = path + ".bias";
         if (used_.contains(bias) &&
             (lora.bias == "all" || (lora.bias == "lora_only" && adapted_.contains(linear))))
@@ -54,6 +67,15 @@ void Decoder::Loader::find_adapters() {
             "lora.trainable_token_indices and " +
             std::string(embedding_adapter_ ? "lora.target_modules" : "lora.modules_to_save") +
             " both train " + embedding + ": keep one");
+}
+
+void Decoder::Loader::take_from(const std::string& path, std::int64_t rank) {
+    const std::string name = path + ".weight";
+    const Shape& shape = files_.at(name).shape;
+    if (rank > std::min(shape[0], shape[1]))
+        throw Error("lora.init_lora_weights=pissa: rank " + std::to_string(rank) + " of " + path +
+                    " is more than its weight " + shape.to_string() + " has: lower it");
+    taken_from_.insert(name);
 }
 
 void Decoder::Loader::attach_adapters() {
@@ -223,6 +245,33 @@ double Decoder::Loader::rate_factor(const Wanted& wanted) const {
                : 1;
 }
 
+void Decoder::Loader::place_taken_out() {
+    std::int64_t bytes = 0;
+    std::map<std::string, std::size_t> index;
+    for (std::size_t i = 0; i < model_.parameters_.size() && !taken_from_.empty(); ++i)
+        index.emplace(model_.parameters_[i].name, i);
+    for (const auto& [path, linear] : model_.linears_) {
+        const std::string weight = path + ".weight";
+        if (!taken_from_.contains(weight)) continue;
+        const std::size_t i = index.at("base_model.model." + path + ".lora_A.weight");
+        model_.taken_out_.push_back(
+            {i, {}, {}, &files_.at(weight), linear->weight, adapted_.at(linear).scaling});
+        for (const std::size_t part : {i, i + 1})
+            bytes += bytes_of(model_.parameters_[part].master.shape(), DType::f32);
+    }
+    Buffer buffer(model_.device_, bytes, Purpose::adapter);
+    std::int64_t offset = 0;
+    for (TakenOut& taken : model_.taken_out_) {
+        for (const auto& [tensor, part] :
+             {std::pair{&taken.A, taken.parameter}, std::pair{&taken.B, taken.parameter + 1}}) {
+            const Shape& shape = model_.parameters_[part].master.shape();
+            *tensor = buffer.tensor(DType::f32, shape, offset);
+            offset += bytes_of(shape, DType::f32);
+        }
+    }
+    model_.buffers_.push_back(std::move(buffer));
+}
+
 // A of a module stands before its B, whose master was cleared.
 void Decoder::Loader::initialise_adapters() {
     for (std::size_t i = 0; i < model_.parameters_.size(); ++i) {
@@ -232,6 +281,7 @@ void Decoder::Loader::initialise_adapters() {
             read_into(*start->second, parameter.master);
             continue;
         }
+        if (options_.init.is_pissa() && parameter.name.ends_with(".lora_A.weight")) continue;
         if (parameter.name.ends_with(".trainable_tokens_delta")) {
             HostTensor rows(setup_.stream, parameter.master, false);
             read_rows(files_.at(std::string(model_.config_.family->tensors.embedding) + ".weight"),
@@ -255,10 +305,30 @@ void Decoder::Loader::initialise_adapters() {
         }
         HostTensor a(setup_.stream, parameter.master, false);
         HostTensor b(setup_.stream, model_.parameters_[i + 1].master);
-        initialise_lora(options_.init, options_.seed, i, a.tensor(), b.tensor());
+        initialise_lora(options_.init.kind, options_.seed, i, a.tensor(), b.tensor());
         a.write();
         b.write();
     }
+    if (options_.init.is_pissa()) initialise_pissa();
+}
+
+void Decoder::Loader::initialise_pissa() {
+    HostProducts products;
+    for (const TakenOut& taken : model_.taken_out_) {
+        std::vector<float> values(static_cast<std::size_t>(taken.weight->shape.elements()));
+        const Tensor w(values.data(), DType::f32, taken.weight->shape, DeviceKind::cpu);
+        read_tensor(*taken.weight, values.data());
+        HostTensor a(setup_.stream, taken.A, false);
+        HostTensor b(setup_.stream, taken.B, false);
+        pissa_factors(products, w, taken.scaling, options_.init.iterations, model_.compute_,
+                      options_.seed, taken.parameter, a.tensor(), b.tensor());
+        a.write();
+        b.write();
+        cast(setup_.stream, taken.A, model_.parameters_[taken.parameter].master);
+        cast(setup_.stream, taken.B, model_.parameters_[taken.parameter + 1].master);
+    }
+    setup_.stream.synchronize();
+    model_.take_out();
 }
 
 }  // namespace garam

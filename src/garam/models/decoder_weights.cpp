@@ -170,7 +170,7 @@ void Decoder::Loader::gather_mlp(const std::string& layer, GatedMlp& mlp) {
 // A card computes with nothing but its own memory.
 bool Decoder::Loader::in_place(const Slot& slot) const {
     const bool rows_change = trains_tokens() && slot.place == &model_.embedding_.table;
-    return !card_ && !options_.own_weights && !rows_change &&
+    return !card_ && !options_.own_weights && !rows_change && !is_taken_from(slot) &&
            usable_in_place(*slot.stored, model_.compute_);
 }
 
@@ -325,6 +325,7 @@ void Decoder::Loader::allocate_parameters() {
     if (trains) clear(setup_.stream, model_.all_gradients_);
     if (card_ && trains) link_gradients();
     place_dora_scales();
+    place_taken_out();
     model_.buffers_.push_back(std::move(master_buffer));
     model_.buffers_.push_back(std::move(gradient_buffer));
     model_.buffers_.push_back(std::move(copy_buffer));
@@ -375,7 +376,7 @@ void Decoder::Loader::fill() {
             read_into(*slots_[i].stored, model_.parameters_[i].master);
     } else {
         for (const Slot& slot : slots_) {
-            if (is_trained(slot)) continue;
+            if (is_trained(slot) || is_taken_from(slot)) continue;
             if (in_place(slot)) {
                 check_finite(*slot.stored);
             } else {
