@@ -174,11 +174,16 @@ TEST(ImportConfig, SettingsOfPeft) {
         "base_model: a\nadapter: lora\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n"
         "peft_layers_to_transform: [0, 2]\npeft_layers_pattern: layers\n"
         "lora_modules_to_save: [embed_tokens]\n"
-        "peft_init_lora_weights: pissa\ndatasets:\n  - path: x.jsonl\n    type: completion\n");
+        "peft_init_lora_weights: pissa_niter_4\ndatasets:\n  - path: x.jsonl\n    type: "
+        "completion\n");
     EXPECT_EQ(job_of(axolotl).lora.layers_to_transform, (std::vector<std::int64_t>{0, 2}));
     EXPECT_EQ(job_of(axolotl).lora.modules_to_save, std::vector<std::string>{"embed_tokens"});
     EXPECT_EQ(job_of(axolotl).lora.layers_pattern, std::vector<std::string>{"layers"});
-    EXPECT_LEFT_OUT(axolotl, "peft_init_lora_weights", "out of the base weights");
+    EXPECT_EQ(job_of(axolotl).init_lora_weights, "pissa_niter_4");
+    const ImportedConfig olora = import_text(
+        "base_model: a\nadapter: lora\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n"
+        "peft_init_lora_weights: olora\ndatasets:\n  - path: x.jsonl\n    type: completion\n");
+    EXPECT_LEFT_OUT(olora, "peft_init_lora_weights", "out of the base weights");
 }
 
 TEST(ImportConfig, AllWeightsAndRowsThatAreElsewhere) {

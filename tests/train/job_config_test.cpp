@@ -141,7 +141,11 @@ TEST(JobConfig, NoForeignNameHidesAKeyOfOurs) {
 TEST(JobConfig, RefusesValuesThatAreNotSupported) {
     EXPECT_NE(refusal_of("lora.init_lora_weights=xavier").find("none of: true, gaussian"),
               std::string::npos);
-    EXPECT_NE(refusal_of("lora.init_lora_weights=pissa").find("pissa is not supported"),
+    EXPECT_NE(refusal_of("lora.init_lora_weights=olora").find("olora is not supported"),
+              std::string::npos);
+    EXPECT_NE(refusal_of("lora.init_lora_weights=pissa_niter_many").find("pissa_niter_N"),
+              std::string::npos);
+    EXPECT_NE(refusal_of("lora.init_lora_weights=pissa_niter_N").find("pissa_niter_N"),
               std::string::npos);
     EXPECT_NE(refusal_of("lora.init_lora_weights=eva").find("eva is not supported"),
               std::string::npos);

@@ -105,8 +105,106 @@ const ResumedKind kResumedKinds[] = {
          c.init_lora_weights = "orthogonal";
          c.lora.target_modules = {"v_proj", "lm_head"};
      }},
+    {"PiSSA",
+     [](JobConfig& c) {
+         c.init_lora_weights = "pissa";
+         c.lora.rank_pattern = {{"q_proj", 2}};
+         c.lora.bias = "all";
+         c.lora.trainable_token_indices = {256, 5};
+     }},
     {"all weights", [](JobConfig& c) { c.train.method = "full"; }},
 };
+
+// PiSSA begins where the base stands, learns, and leaves an adapter that says the same of the base on the disk.
+TEST(Trainer, PissaBeginsAsTheBaseAndLeavesAnOrdinaryAdapter) {
+    for (const bool bf16 : {false, true}) {
+        for (const char* init : {"pissa", "pissa_niter_2"}) {
+            SCOPED_TRACE(std::string(init) + (bf16 ? ", bf16" : ", f32"));
+            const double tolerance = bf16 ? 2e-2 : 1e-5;
+            const auto losses_of = [&](TinyJob& job) {
+                job.config.train.bf16 = bf16;
+                job.config.lora.lora_dropout = 0;
+                job.config.train.eval_on_start = true;
+                Recorder recorder;
+                job.run({&recorder});
+                std::vector<double> losses;
+                for (const EvalReport& report : recorder.evaluations)
+                    losses.push_back(report.eval_loss);
+                return losses;
+            };
+            TinyJob plain;
+            plain.config.train.max_steps = 1;
+            const std::vector<double> base = losses_of(plain);
+            TinyJob job;
+            job.config.init_lora_weights = init;
+            job.config.lora.use_rslora = true;
+            job.config.lora.rank_pattern = {{"q_proj", 2}};
+            job.config.train.learning_rate = 1e-3;
+            job.config.train.max_steps = 20;
+            job.config.train.eval_steps = 20;
+            const std::vector<double> losses = losses_of(job);
+            ASSERT_EQ(losses.size(), 2u);
+            EXPECT_NEAR(losses[0], base[0], tolerance);
+            EXPECT_LT(losses[1], losses[0] - 0.1);
+
+            const PeftAdapter adapter = read_peft_adapter(job.output() / "adapter");
+            EXPECT_EQ(adapter.settings.r, 8);
+            TinyJob after;
+            after.config.model = job.config.model;
+            after.config.adapter = (job.output() / "adapter").string();
+            after.config.train.max_steps = 1;
+            EXPECT_NEAR(losses_of(after)[0], losses[1], tolerance);
+        }
+    }
+}
+
+// The base of adapted linears is no longer that of the mapped file, and the plan knows.
+TEST(Trainer, PissaTakesMemoryOfItsOwnForTheBase) {
+    const auto plan_of = [](const char* init) {
+        TinyJob job;
+        job.config.init_lora_weights = init;
+        job.config.lora.target_modules = {"down_proj"};
+        const auto prepared = prepare(job.config);
+        return plan_memory(prepared->profile, prepared->files, prepared->engine,
+                           {.tokens = 8, .longest = 8, .targets = 8, .samples = 1}, 1, {});
+    };
+    const MemoryPlan plain = plan_of("true");
+    const MemoryPlan pissa = plan_of("pissa");
+    const std::int64_t weights = 2 * 24 * 40 * 4;  // of both layers
+    const auto held = [](const MemoryPlan& plan, Purpose purpose) {
+        return plan.by_purpose[static_cast<std::size_t>(purpose)];
+    };
+    EXPECT_EQ(pissa.mapped_bytes, plain.mapped_bytes - weights);
+    EXPECT_EQ(held(pissa, Purpose::weights), held(plain, Purpose::weights) + weights);
+    EXPECT_EQ(held(pissa, Purpose::adapter),
+              held(plain, Purpose::adapter) + 2 * (align_up(4 * 40 * 4) + align_up(24 * 4 * 4)));
+}
+
+TEST(Trainer, PissaIsRefusedWhereItCannotBegin) {
+    const auto refusal = [](void (*set)(TinyJob&)) {
+        TinyJob job;
+        job.config.init_lora_weights = "pissa";
+        set(job);
+        try {
+            job.run();
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+    EXPECT_NE(refusal([](TinyJob& job) { job.config.lora.use_dora = true; }).find("use_dora"),
+              std::string::npos);
+    EXPECT_NE(refusal([](TinyJob& job) {
+                  job.config.lora.target_modules = {"q_proj", "embed_tokens"};
+              }).find("embed_tokens"),
+              std::string::npos);
+    EXPECT_NE(refusal([](TinyJob& job) {
+                  job.config.lora.rank_pattern = {{"k_proj", 17}};
+              }).find("rank 17 of model.layers.0.self_attn.k_proj"),
+              std::string::npos);
+    EXPECT_NE(refusal([](TinyJob& job) { job.config.adapter = "somewhere"; }).find("contradict"),
+              std::string::npos);
+}
 
 // N steps, kill -9, resume, N steps = 2N steps, bit for bit; also when the kill falls between a checkpoint
 // and steps after it.

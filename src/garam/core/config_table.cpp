@@ -187,12 +187,22 @@ std::string text_of(const T& value) {
     }
 }
 
+bool is_choice(std::string_view choice, std::string_view text) {
+    if (!choice.ends_with("_N")) return choice == text;
+    const std::string_view stem = choice.substr(0, choice.size() - 1);
+    if (!text.starts_with(stem)) return false;
+    const std::string_view number = text.substr(stem.size());
+    return !number.empty() && number.size() <= 9 &&
+           number.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 void check_choice(const ConfigTable::Entry& entry, const std::string& text,
                   const std::string& where) {
     for (const auto& [value, advice] : entry.refused)
         if (value == text) throw Error(where + text + " is not supported: " + advice);
     if (entry.choices.empty()) return;
-    if (std::find(entry.choices.begin(), entry.choices.end(), text) != entry.choices.end()) return;
+    for (const std::string& choice : entry.choices)
+        if (is_choice(choice, text)) return;
     const std::string near = nearest(text, entry.choices);
     throw Error(where + "'" + text + "' is none of: " + join(entry.choices) +
                 (near.empty() ? "" : "; did you mean " + near + "?"));

@@ -68,8 +68,9 @@ class ConfigTable {
         std::string key;
         Target target;
         std::string meaning;
-        Range range;                       // numbers, also in lists and maps
-        std::vector<std::string> choices;  // strings only; empty: any text
+        Range range;  // numbers, also in lists and maps
+        // Strings only; empty: any text. One that ends in "_N" has any whole number there.
+        std::vector<std::string> choices;
         std::vector<std::pair<std::string, std::string>> refused;  // value, what to do instead
         std::string null_name = "null";  // optionals: how the absent value is written
         std::string default_text;        // the value when it was added, as YAML

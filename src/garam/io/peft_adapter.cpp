@@ -185,7 +185,8 @@ class ConfigReader {
         if (std::find(kHarmlessInitialisations.begin(), kHarmlessInitialisations.end(), name) ==
             kHarmlessInitialisations.end())
             refuse("init_lora_weights", name,
-                   "it alters the base weights; convert the adapter to plain LoRA first (PEFT: "
+                   "it altered the base weights, so that its own base is not on the disk; convert "
+                   "the adapter to plain LoRA first (PEFT: "
                    "save_pretrained with path_initial_model_for_weight_conversion)");
     }
 

@@ -1,6 +1,8 @@
 #include "garam/models/adapter_init.h"
 
+#include <charconv>
 #include <cmath>
+#include <string_view>
 #include <vector>
 
 #include "garam/core/error.h"
@@ -59,32 +61,45 @@ std::vector<float> mixtures(std::int64_t count, std::int64_t r, std::int64_t fir
 }  // namespace
 
 LoraInit lora_init_from_name(const std::string& name) {
-    if (name == "true") return LoraInit::kaiming;
-    if (name == "gaussian") return LoraInit::gaussian;
-    if (name == "orthogonal") return LoraInit::orthogonal;
-    throw Error("lora.init_lora_weights: \"" + name +
-                "\" is not supported; choose one of true, gaussian, orthogonal");
+    using Kind = LoraInit::Kind;
+    if (name == "true") return {Kind::kaiming};
+    if (name == "gaussian") return {Kind::gaussian};
+    if (name == "orthogonal") return {Kind::orthogonal};
+    if (name == "pissa") return {Kind::pissa};
+    constexpr std::string_view kRounds = "pissa_niter_";
+    if (name.starts_with(kRounds)) {
+        std::int64_t iterations = 0;
+        const char* const end = name.data() + name.size();
+        const auto [stop, error] = std::from_chars(name.data() + kRounds.size(), end, iterations);
+        if (error == std::errc() && stop == end && iterations >= 0)
+            return {Kind::pissa, iterations};
+    }
+    throw Error(
+        "lora.init_lora_weights: \"" + name +
+        "\" is not supported; choose one of true, gaussian, orthogonal, pissa, pissa_niter_N");
 }
 
-void initialise_lora(LoraInit init, std::uint64_t seed, std::uint64_t number, const Tensor& A,
+void initialise_lora(LoraInit::Kind init, std::uint64_t seed, std::uint64_t number, const Tensor& A,
                      const Tensor& B) {
     const std::int64_t r = A.extent(0);
     const std::int64_t in = A.extent(1);
     float* const a = A.data<float>();
     Random random(seed, number);
     switch (init) {
-        case LoraInit::kaiming: {
+        case LoraInit::Kind::kaiming: {
             const double bound = 1 / std::sqrt(static_cast<double>(in));
             for (std::int64_t e = 0; e < r * in; ++e)
                 a[e] = static_cast<float>(random.uniform(-bound, bound));
             return;
         }
-        case LoraInit::gaussian:
+        case LoraInit::Kind::gaussian:
             for (std::int64_t e = 0; e < r * in; ++e)
                 a[e] = static_cast<float>(random.normal() / static_cast<double>(r));
             return;
-        case LoraInit::orthogonal:
+        case LoraInit::Kind::orthogonal:
             break;
+        case LoraInit::Kind::pissa:
+            GARAM_CHECK(false, "PiSSA begins with the weight");
     }
     if (r % 2 != 0)
         throw Error("lora.init_lora_weights=orthogonal needs an even rank, not " +

@@ -1,7 +1,8 @@
-// Where a new adapter's A and B begin. Each of these leaves the model as it is: B A is zero.
+// Where a new adapter's A and B begin. Each leaves the model as it is: B A is zero, or taken out of the base.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "garam/core/tensor.h"
@@ -13,13 +14,19 @@ namespace garam {
 //   gaussian    A normal with deviation 1 / r; B zero
 //   orthogonal  rows of an orthogonal [r, r] shared out: A = (X Q_even)ᵀ / 10, B = Y Q_odd / 10 with X and Y
 //               normal, so that the rows that A and B are made of meet none of each other's
-enum class LoraInit : std::uint8_t { kaiming, gaussian, orthogonal };
+//   pissa       (pissa, pissa_niter_N) the leading part of the weight itself: models/pissa.h
+struct LoraInit {
+    enum class Kind : std::uint8_t { kaiming, gaussian, orthogonal, pissa };
+    Kind kind = Kind::kaiming;
+    std::optional<std::int64_t> iterations = {};  // of pissa_niter_N
+    bool is_pissa() const { return kind == Kind::pissa; }
+};
 
 LoraInit lora_init_from_name(const std::string& name);
 
 // A [r, in] and B [out, r], f32 in host memory; B comes cleared. `seed` and `number` name the random
-// stream. Throws Error when orthogonal meets an odd rank.
-void initialise_lora(LoraInit init, std::uint64_t seed, std::uint64_t number, const Tensor& A,
+// stream. Throws Error when orthogonal meets an odd rank. Not for pissa.
+void initialise_lora(LoraInit::Kind init, std::uint64_t seed, std::uint64_t number, const Tensor& A,
                      const Tensor& B);
 
 // Of the token embedding, whichever is chosen: A zero, B [hidden, r] normal of deviation 1.

@@ -67,10 +67,10 @@ class Decoder {
         Trained trained = Trained::nothing;
         std::optional<LoraSettings> lora;  // the adapter, trained or only applied
         double b_rate_factor = 1;          // B's learning rate over A's (LoRA+: Hayou et al., 2024)
-        LoraInit init = LoraInit::kaiming;  // of a new adapter
-        std::uint64_t seed = 0;             // of a new adapter's A
-        double label_smoothing = 0;         // of the loss, in training and evaluation
-        std::int64_t max_positions = 0;     // rows of the RoPE tables; 0: the config's
+        LoraInit init;                     // of a new adapter
+        std::uint64_t seed = 0;            // of its A
+        double label_smoothing = 0;        // of the loss, in training and evaluation
+        std::int64_t max_positions = 0;    // rows of the RoPE tables; 0: the config's
         // Frozen weights in the device's memory though a mapped file could serve: its large pages are read
         // half again as fast, which decides about decoding.
         bool own_weights = false;
@@ -100,6 +100,18 @@ class Decoder {
     // Replaces the values of the adapter; names and shapes must match exactly. Throws Error naming the key
     // and both shapes.
     void load_adapter(const PeftAdapter& adapter, const std::string& source);
+    // With PiSSA (models/pissa.h), what adapters began with, which their weights are less: each adapter's A is
+    // the parameter of that index, its B the next one.
+    struct TakenOut {
+        std::size_t parameter;
+        Tensor A, B;  // f32, of the device
+        const StoredTensor* weight;
+        Tensor place;  // of the weight
+        double scaling;
+    };
+    const std::vector<TakenOut>& taken_out() const { return taken_out_; }
+    // Weights anew as the files' less what the A and B above say now.
+    void take_out();
     // Writes masters into the tensors that compute with them; call after masters changed.
     void refresh_copies();
 
@@ -186,6 +198,7 @@ class Decoder {
     CrossEntropyLoss loss_;
     std::vector<Parameter> parameters_;
     Tensor all_gradients_;
+    std::vector<TakenOut> taken_out_;
     std::vector<std::pair<std::string, Linear*>> linears_;  // by module path, in order
     std::int64_t total_elements_ = 0;
     std::int64_t mapped_bytes_ = 0;

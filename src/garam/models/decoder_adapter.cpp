@@ -1,21 +1,39 @@
-// Values of a Decoder's adapter from a file, and into the tensors that compute.
+// Values of a Decoder's adapter from a file, and into the tensors that compute; what PiSSA takes out of the base.
 #include <algorithm>
 #include <set>
 
 #include "garam/core/error.h"
 #include "garam/models/decoder.h"
-#include "garam/ops/elementwise.h"
+#include "garam/models/pissa.h"
 #include "garam/runtime/transfer.h"
 
 namespace garam {
 
 void Decoder::refresh_copies() {
     SetupStream setup(device_);
-    std::vector<CastItem> items;
-    for (const Parameter& parameter : parameters_)
-        for (const Parameter::Copy& copy : parameter.copies)
-            items.push_back({copy.rows ? copy.rows : parameter.master, copy.place, copy.factor});
-    cast_many(setup.stream, items);
+    garam::refresh_copies(setup.stream, pointers());
+    setup.stream.synchronize();
+}
+
+void Decoder::take_out() {
+    SetupStream setup(device_);
+    HostProducts products;
+    for (const TakenOut& taken : taken_out_) {
+        std::vector<float> values(static_cast<std::size_t>(taken.weight->shape.elements()));
+        read_tensor(*taken.weight, values.data());
+        const Tensor w(values.data(), DType::f32, taken.weight->shape, DeviceKind::cpu);
+        const HostTensor a(setup.stream, taken.A);
+        const HostTensor b(setup.stream, taken.B);
+        garam::take_out(products, w, taken.scaling, a.tensor(), b.tensor());
+        HostTensor place(setup.stream, taken.place, false);
+        if (place.tensor().dtype() == DType::f32) {
+            std::copy(values.begin(), values.end(), place.tensor().data<float>());
+        } else {
+            std::transform(values.begin(), values.end(), place.tensor().data<bfloat16>(),
+                           [](float value) { return bfloat16(value); });
+        }
+        place.write();
+    }
     setup.stream.synchronize();
 }
 

@@ -2,7 +2,8 @@
 //
 // A checkpoint is a folder "checkpoint-<global step>" in the run's output folder:
 //   <model files>           what the caller's `write_model` puts there: a PEFT adapter, or a model
-//   masters.safetensors     fp32 masters of all trained parameters by their names; absent when a
+//   masters.safetensors     fp32 masters of all trained parameters by their names, and of PiSSA what they began
+//                           with; absent when a
 //   model
 //                           file holds exactly these tensors (a PEFT adapter does)
 //   optimizer.safetensors   states of the optimiser by their names; absent when it has none

@@ -84,12 +84,16 @@ void describe_lora(JobConfig& c, ConfigTable& table) {
               "same. PEFT's create_loraplus_optimizer has no default.",
               Range{.low = 0, .high = 1e6, .low_open = true});
     table
-        .add_choice("lora.init_lora_weights", c.init_lora_weights,
-                    {"true", "gaussian", "orthogonal"},
-                    "Where adapters begin: true (PEFT's: A Kaiming uniform, B zero), gaussian (A "
-                    "normal, B zero), or orthogonal (neither zero, their product is).")
-        .refused = {{"pissa", kAltersBase},
-                    {"olora", kAltersBase},
+        .add_choice(
+            "lora.init_lora_weights", c.init_lora_weights,
+            {"true", "gaussian", "orthogonal", "pissa", "pissa_niter_N"},
+            "Where adapters begin: true (PEFT's: A Kaiming uniform, B zero), gaussian (A "
+            "normal, B zero), orthogonal (neither zero, their product is), or PiSSA: the "
+            "leading part of the weight, found to an f32 decomposition's rounding (pissa) or by N "
+            "rounds of subspace iteration (pissa_niter_16: faster), and taken out of the base, "
+            "which then has its own memory. The result is an ordinary adapter of twice the "
+            "rank, for the base as it is on the disk.")
+        .refused = {{"olora", kAltersBase},
                     {"loftq", kAltersBase},
                     {"corda", kAltersBase},
                     {"lora_ga", kAltersBase},

@@ -116,6 +116,8 @@ std::string config_fingerprint(const JobConfig& config, const ModelFiles& files,
         json.set("lora.lora_alpha", lora.lora_alpha);
         json.set("lora.lora_dropout", lora.lora_dropout);
         json.set("lora.use_rslora", lora.use_rslora);
+        if (engine.model.init.is_pissa())
+            json.set("lora.init_lora_weights", config.init_lora_weights);
         if (config.loraplus_lr_ratio != 1)
             json.set("lora.loraplus_lr_ratio", config.loraplus_lr_ratio);
         // Ranks and targets show in the tensors.
@@ -207,7 +209,13 @@ void choose_adapter(PreparedJob& job) {
         return;
     }
     job.engine.model.trained = Decoder::Trained::adapter;
+    job.engine.model.init = lora_init_from_name(config.init_lora_weights);
     if (!config.adapter.empty()) {
+        if (job.engine.model.init.is_pissa())
+            throw Error(
+                "adapter and lora.init_lora_weights=pissa contradict each other: PiSSA begins a "
+                "new "
+                "adapter; keep one");
         job.adapter = read_peft_adapter(config.adapter);
         const double dropout = config.lora.lora_dropout;
         config.lora = job.adapter->settings;
@@ -223,7 +231,6 @@ void choose_adapter(PreparedJob& job) {
             "lora.base_model_name_or_path");
     config.lora.base_model_name_or_path = job.base_name;
     job.engine.model.lora = config.lora;
-    job.engine.model.init = lora_init_from_name(config.init_lora_weights);
     job.engine.model.b_rate_factor = config.loraplus_lr_ratio;
 }
 

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <deque>
 
 #include "garam/core/error.h"
 #include "garam/core/product_table.h"
 #include "garam/models/model_folder.h"
+#include "garam/models/pissa.h"
 #include "garam/train/host_tensors.h"
 
 namespace garam {
@@ -88,9 +90,40 @@ std::string result_name(const PreparedJob& job) {
     return job.config.train.method == "full" ? "model" : "adapter";
 }
 
+namespace {
+
+// With PiSSA: as an ordinary adapter of the base on the disk.
+void write_doubled(Decoder& model, const fs::path& folder) {
+    HostTensors now(model.device());
+    HostTensors start(model.device());
+    for (const Parameter& parameter : model.parameters())
+        now.add(parameter.name, parameter.master);
+    auto tensors = now.named();
+    std::deque<std::vector<float>> values;
+    const auto put = [&](std::size_t i, std::vector<float> doubled, const Shape& shape) {
+        values.push_back(std::move(doubled));
+        tensors[i].second = Tensor(values.back().data(), DType::f32, shape, DeviceKind::cpu);
+    };
+    for (const Decoder::TakenOut& taken : model.taken_out()) {
+        start.add("A", taken.A);
+        start.add("B", taken.B);
+        const Tensor& A0 = start.named().end()[-2].second;
+        const Tensor& B0 = start.named().end()[-1].second;
+        put(taken.parameter, doubled_A(tensors[taken.parameter].second, A0),
+            {2 * A0.extent(0), A0.extent(1)});
+        put(taken.parameter + 1, doubled_B(tensors[taken.parameter + 1].second, B0),
+            {B0.extent(0), 2 * B0.extent(1)});
+    }
+    write_peft_adapter(folder, doubled(*model.lora()), tensors);
+}
+
+}  // namespace
+
 void write_result(const PreparedJob& job, Decoder& model, const fs::path& folder) {
     HostTensors tensors(model.device());
-    if (model.lora() != nullptr) {
+    if (!model.taken_out().empty()) {
+        write_doubled(model, folder);
+    } else if (model.lora() != nullptr) {
         for (const Parameter& parameter : model.parameters())
             tensors.add(parameter.name, parameter.master);
         write_peft_adapter(folder, *model.lora(), tensors.named());

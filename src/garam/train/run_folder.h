@@ -43,7 +43,8 @@ class RunFolder {
 // "adapter" or "model".
 std::string result_name(const PreparedJob& job);
 
-// What the run has trained, as PEFT or Transformers loads it: an adapter folder with tokenizer files, or
+// What the run has trained, as PEFT or Transformers loads it onto the base: an adapter folder with tokenizer files
+// (of PiSSA an ordinary one, models/pissa.h), or
 // after full fine-tuning a model folder in the compute dtype. `folder` exists.
 void write_result(const PreparedJob& job, Decoder& model, const std::filesystem::path& folder);
 

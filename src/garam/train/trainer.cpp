@@ -64,6 +64,7 @@ class Trainer {
         checkpoint.restore(masters.named(), states.named());
         masters.write();
         states.write();
+        engine_.model().take_out();
         engine_.optimizer().refresh_copies(engine_.stream());
         state_ = checkpoint.state();
         last_saved_ = state_.global_step;
@@ -254,6 +255,13 @@ class Trainer {
     void add_masters(HostTensors& tensors, bool read) {
         for (const Parameter& parameter : engine_.model().parameters())
             tensors.add(parameter.name, parameter.master, read);
+        // What PiSSA began with: the base is the files' less these, to the bit on any machine.
+        for (const Decoder::TakenOut& taken : engine_.model().taken_out()) {
+            const std::string& name = engine_.model().parameters()[taken.parameter].name;
+            const std::string path = name.substr(0, name.rfind(".lora_A.weight"));
+            tensors.add(path + ".lora_A.start", taken.A, read);
+            tensors.add(path + ".lora_B.start", taken.B, read);
+        }
     }
     void add_states(HostTensors& tensors, bool read) {
         for (const auto& [name, state] : engine_.optimizer().states())
@@ -274,7 +282,9 @@ class Trainer {
             write_result(job_, engine_.model(), folder);
             write_products(job_, folder);
         };
-        if (engine_.model().lora() != nullptr) {
+        if (!engine_.model().taken_out().empty()) {
+            contents.masters_file.clear();  // the adapter's file has what others can use
+        } else if (engine_.model().lora() != nullptr) {
             contents.masters_file = "adapter_model.safetensors";
         } else if (engine_.model().compute_dtype() == DType::f32) {
             contents.masters_file = "model.safetensors";
@@ -394,8 +404,7 @@ EndReport train(const JobConfig& config, const std::string& config_yaml,
     if (resumed.empty())
         folder.check_free(config.train.overwrite_output_dir,
                           {job->files.path(), find_model_path(config.adapter).path,
-                           config.data.train, config.data.validation,
-                           config.train.tuned_products});
+                           config.data.train, config.data.validation, config.train.tuned_products});
     std::optional<Checkpoint> checkpoint;
     if (!resumed.empty()) {
         checkpoint = Checkpoint::open(resumed);
