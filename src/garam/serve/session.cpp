@@ -7,6 +7,7 @@
 #include "garam/core/error.h"
 #include "garam/core/json.h"
 #include "garam/io/gguf_adapter.h"
+#include "garam/models/vocabulary_size.h"
 #include "garam/ops/product_tuning.h"
 
 namespace garam {
@@ -85,7 +86,11 @@ Session::Session(const SessionOptions& options)
         warnings_.push_back("tuned products are for cards: " + options_.tuned_products.string() +
                             " does not count on the processor");
     std::optional<PeftAdapter> adapter;
-    if (!options_.adapter.empty()) adapter = read_adapter(options_.adapter, files_);
+    if (!options_.adapter.empty()) {
+        adapter = read_adapter(options_.adapter, files_);
+        if (auto own = larger_tokenizer(options_.adapter, *tokenizer_)) tokenizer_ = std::move(own);
+        fit_vocabulary(files_, *adapter, options_.adapter.string(), tokenizer_->vocab_size());
+    }
 
     Decoder::Options decoder_options;
     decoder_options.compute = choose_compute_dtype(options_.dtype, device_->profile());

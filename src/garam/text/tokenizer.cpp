@@ -31,6 +31,14 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& given,
     return std::make_unique<BpeTokenizer>(std::move(files));
 }
 
+std::unique_ptr<Tokenizer> larger_tokenizer(const std::filesystem::path& adapter,
+                                            const Tokenizer& own) {
+    const std::filesystem::path folder = find_model_path(adapter).path;
+    if (!std::filesystem::exists(folder / "tokenizer.json")) return nullptr;
+    std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
+    return tokenizer->vocab_size() > own.vocab_size() ? std::move(tokenizer) : nullptr;
+}
+
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
     : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
 
