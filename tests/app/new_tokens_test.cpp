@@ -93,7 +93,19 @@ TEST_F(NewTokens, GenerateMergeAndExportKnowThem) {
         EXPECT_NE(result.status, 0);
         EXPECT_NE(result.err.find("export the whole model"), std::string::npos) << result.err;
 
-        result = run_garam({"merge", "model", adapter, adapter, "twice"}, dir_.path().string());
+        // Adapters of the same new tokens are merged, those of others at the same places are not.
+        const std::string both = run + "-both";
+        result = run_garam({"merge", "model", adapter, adapter, both, "--weights", "0.5,0.5"},
+                           dir_.path().string());
+        ASSERT_EQ(result.status, 0) << result.err;
+        EXPECT_EQ(answer({both}), with_adapter);
+        std::filesystem::copy(dir_ / adapter, dir_ / (run + "-other"));
+        std::string tokens = testing::read_file(dir_ / run / "adapter" / "tokenizer.json");
+        tokens.replace(tokens.find("<|done|>"), 8, "<|else|>");
+        std::ofstream(dir_ / (run + "-other") / "tokenizer.json") << tokens;
+        std::filesystem::remove(dir_ / (run + "-other") / "tokenizer_config.json");
+        result =
+            run_garam({"merge", "model", adapter, run + "-other", "two"}, dir_.path().string());
         EXPECT_NE(result.err.find("merge one of them at a time"), std::string::npos) << result.err;
     }
 }

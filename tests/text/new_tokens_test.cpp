@@ -58,9 +58,9 @@ TEST(NewTokens, AreNumberedOnMatchedAndSaved) {
     EXPECT_EQ(config.at("added_tokens_decoder").at("301").at("content").string(), "<|think|>");
     EXPECT_TRUE(config.at("added_tokens_decoder").at("302").at("special").boolean());
 
-    EXPECT_NE(larger_tokenizer(out.path(), *plain), nullptr);
-    EXPECT_EQ(larger_tokenizer(dir.path(), *plain), nullptr);
-    EXPECT_EQ(larger_tokenizer(dir / "nothing", *plain), nullptr);
+    EXPECT_NE(tokenizer_of_adapter(out.path(), *plain), nullptr);
+    EXPECT_EQ(tokenizer_of_adapter(dir.path(), *plain), nullptr);
+    EXPECT_EQ(tokenizer_of_adapter(dir / "nothing", *plain), nullptr);
 }
 
 TEST(NewTokens, NothingNewLeavesTheFilesAsTheyAre) {

@@ -14,6 +14,7 @@
 #include "garam/models/decoder_family.h"
 #include "garam/models/gguf_export.h"
 #include "garam/models/vocabulary_size.h"
+#include "garam/serve/adapter_vocabulary.h"
 #include "garam/serve/session.h"
 #include "garam/text/gguf_tokenizer_keys.h"
 #include "garam/text/ollama_template.h"
@@ -76,7 +77,7 @@ Examples:
             const std::string warning =
                 warning_of_another_base(adapter_, adapter->settings.base_model_name_or_path, files);
             if (!warning.empty()) warn(warning);
-            take_vocabulary(files, *adapter);
+            fit_to(*adapter, files);
         }
         if (adapter_only_) {
             use_own_names(*adapter, family_of(files.config(), files.path().string()));
@@ -92,15 +93,12 @@ Examples:
     }
 
   private:
-    void take_vocabulary(ModelFiles& files, const PeftAdapter& adapter) {
+    void fit_to(const PeftAdapter& adapter, ModelFiles& files) {
         const std::int64_t rows = vocabulary_size(files);
         std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(files.path());
-        if (auto larger = larger_tokenizer(adapter_, *tokenizer)) {
-            tokenizer = std::move(larger);
-            tokenizer_ = find_model_path(adapter_).path;
-        }
-        fit_vocabulary(files, adapter, adapter_, tokenizer->vocab_size());
-        if (adapter_only_ && (rows != vocabulary_size(files) || tokenizer_ != files.path()))
+        const bool taken = take_vocabulary(files, tokenizer, adapter, adapter_);
+        if (taken) tokenizer_ = find_model_path(adapter_).path;
+        if (adapter_only_ && (taken || rows != vocabulary_size(files)))
             throw Error(adapter_ +
                         " has tokens that the base has not, which a LoRA GGUF beside it cannot "
                         "add: export the whole model (without --adapter-only)");

@@ -11,6 +11,7 @@
 #include "garam/io/gguf_adapter.h"
 #include "garam/models/merge.h"
 #include "garam/models/vocabulary_size.h"
+#include "garam/serve/adapter_vocabulary.h"
 #include "garam/serve/session.h"
 #include "garam/text/tokenizer.h"
 
@@ -76,13 +77,14 @@ Example:
                 folder, read.back().settings.base_model_name_or_path, files);
             if (!warning.empty())
                 std::fputs(("garam: warning: " + one_line(warning) + "\n").c_str(), stderr);
-            auto larger = larger_tokenizer(folder, *tokenizer);
-            if ((larger || !read.back().embeddings.empty()) && !brings_tokens.empty())
+            const std::int64_t rows = vocabulary_size(files);
+            if (!take_vocabulary(files, tokenizer, read.back(), folder) &&
+                rows == vocabulary_size(files))
+                continue;
+            if (!brings_tokens.empty())
                 throw Error(brings_tokens + " and " + folder +
                             " both have tokens of their own: merge one of them at a time");
-            if (larger || !read.back().embeddings.empty()) brings_tokens = folder;
-            if (larger) tokenizer = std::move(larger);
-            fit_vocabulary(files, read.back(), folder, tokenizer->vocab_size());
+            brings_tokens = folder;
         }
         for (std::size_t i = 0; i < read.size(); ++i)
             adapters.push_back({&read[i], folders_[i], weights[i]});

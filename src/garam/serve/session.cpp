@@ -7,8 +7,8 @@
 #include "garam/core/error.h"
 #include "garam/core/json.h"
 #include "garam/io/gguf_adapter.h"
-#include "garam/models/vocabulary_size.h"
 #include "garam/ops/product_tuning.h"
+#include "garam/serve/adapter_vocabulary.h"
 
 namespace garam {
 namespace {
@@ -88,8 +88,7 @@ Session::Session(const SessionOptions& options)
     std::optional<PeftAdapter> adapter;
     if (!options_.adapter.empty()) {
         adapter = read_adapter(options_.adapter, files_);
-        if (auto own = larger_tokenizer(options_.adapter, *tokenizer_)) tokenizer_ = std::move(own);
-        fit_vocabulary(files_, *adapter, options_.adapter.string(), tokenizer_->vocab_size());
+        take_vocabulary(files_, tokenizer_, *adapter, options_.adapter.string());
     }
 
     Decoder::Options decoder_options;

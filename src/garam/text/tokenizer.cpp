@@ -31,12 +31,15 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& given,
     return std::make_unique<BpeTokenizer>(std::move(files));
 }
 
-std::unique_ptr<Tokenizer> larger_tokenizer(const std::filesystem::path& adapter,
-                                            const Tokenizer& own) {
+std::unique_ptr<Tokenizer> tokenizer_of_adapter(const std::filesystem::path& adapter,
+                                                const Tokenizer& own) {
     const std::filesystem::path folder = find_model_path(adapter).path;
     if (!std::filesystem::exists(folder / "tokenizer.json")) return nullptr;
     std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
-    return tokenizer->vocab_size() > own.vocab_size() ? std::move(tokenizer) : nullptr;
+    const auto size = static_cast<std::int32_t>(tokenizer->vocab_size());
+    for (std::int32_t id = 0; id < size; ++id)
+        if (tokenizer->is_special(id) && !own.id_of(tokenizer->token_of(id))) return tokenizer;
+    return nullptr;
 }
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)

@@ -79,10 +79,10 @@ class Tokenizer {
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model,
                                           const std::vector<std::string>& special_tokens = {});
 
-// The tokenizer in an adapter's folder, where it has more tokens than the `own` one of its base; null: none
-// that has. `adapter` may be a hub name in the local cache, or a file.
-std::unique_ptr<Tokenizer> larger_tokenizer(const std::filesystem::path& adapter,
-                                            const Tokenizer& own);
+// The tokenizer in an adapter's folder, where it has special tokens that the `own` one of its base has not;
+// null: none that has. `adapter` may be a hub name in the local cache, or a file.
+std::unique_ptr<Tokenizer> tokenizer_of_adapter(const std::filesystem::path& adapter,
+                                                const Tokenizer& own);
 
 // Decodes ids one by one for streaming: returns the text that became certain with this id (never half a
 // character), flush() the rest.

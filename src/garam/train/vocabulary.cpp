@@ -5,6 +5,7 @@
 #include "garam/core/error.h"
 #include "garam/models/adapter_targets.h"
 #include "garam/models/vocabulary_size.h"
+#include "garam/serve/adapter_vocabulary.h"
 
 namespace garam {
 namespace {
@@ -17,8 +18,7 @@ void take_adapter(PreparedJob& job) {
             folder +
             ": holds the whole embedding of a vocabulary that was resized, beside the adapter: "
             "merge it into the model first (garam merge), then train on");
-    if (auto larger = larger_tokenizer(folder, *job.tokenizer)) job.tokenizer = std::move(larger);
-    fit_vocabulary(job.files, *job.adapter, folder, job.tokenizer->vocab_size());
+    take_vocabulary(job.files, job.tokenizer, *job.adapter, folder);
 }
 
 std::string in_quotes(const std::vector<std::string>& tokens) {
