@@ -173,13 +173,19 @@ TEST(ImportConfig, SettingsOfPeft) {
     const ImportedConfig axolotl = import_text(
         "base_model: a\nadapter: lora\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n"
         "peft_layers_to_transform: [0, 2]\npeft_layers_pattern: layers\n"
-        "lora_modules_to_save: [embed_tokens]\n"
+        "lora_modules_to_save: [embed_tokens]\ntokens: ['<|think|>', '<|call|>']\n"
         "peft_init_lora_weights: pissa_niter_4\ndatasets:\n  - path: x.jsonl\n    type: "
         "completion\n");
     EXPECT_EQ(job_of(axolotl).lora.layers_to_transform, (std::vector<std::int64_t>{0, 2}));
     EXPECT_EQ(job_of(axolotl).lora.modules_to_save, std::vector<std::string>{"embed_tokens"});
     EXPECT_EQ(job_of(axolotl).lora.layers_pattern, std::vector<std::string>{"layers"});
     EXPECT_EQ(job_of(axolotl).init_lora_weights, "pissa_niter_4");
+    const std::vector<std::string> tokens{"<|think|>", "<|call|>"};
+    EXPECT_EQ(job_of(axolotl).data.add_special_tokens, tokens);
+    const ImportedConfig factory = import_text(
+        "model_name_or_path: a\nstage: sft\nfinetuning_type: lora\nlora_target: all\n"
+        "dataset: x.jsonl\nadd_special_tokens: <|think|>,<|call|>\n");
+    EXPECT_EQ(job_of(factory).data.add_special_tokens, tokens);
     const ImportedConfig olora = import_text(
         "base_model: a\nadapter: lora\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n"
         "peft_init_lora_weights: olora\ndatasets:\n  - path: x.jsonl\n    type: completion\n");

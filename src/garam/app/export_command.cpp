@@ -9,9 +9,12 @@
 #include "garam/io/atomic_write.h"
 #include "garam/io/gguf.h"
 #include "garam/io/gguf_adapter.h"
+#include "garam/io/hub_cache.h"
 #include "garam/models/adapter_targets.h"
 #include "garam/models/decoder_family.h"
 #include "garam/models/gguf_export.h"
+#include "garam/models/vocabulary_size.h"
+#include "garam/serve/adapter_vocabulary.h"
 #include "garam/serve/session.h"
 #include "garam/text/gguf_tokenizer_keys.h"
 #include "garam/text/ollama_template.h"
@@ -66,13 +69,15 @@ Examples:
 
     int run() override {
         check_arguments();
-        const ModelFiles files = ModelFiles::open(model_);
+        ModelFiles files = ModelFiles::open(model_);
+        tokenizer_ = files.path();
         std::optional<PeftAdapter> adapter;
         if (!adapter_.empty()) {
             adapter = read_adapter(adapter_, files);
             const std::string warning =
                 warning_of_another_base(adapter_, adapter->settings.base_model_name_or_path, files);
             if (!warning.empty()) warn(warning);
+            fit_to(*adapter, files);
         }
         if (adapter_only_) {
             use_own_names(*adapter, family_of(files.config(), files.path().string()));
@@ -88,6 +93,17 @@ Examples:
     }
 
   private:
+    void fit_to(const PeftAdapter& adapter, ModelFiles& files) {
+        const std::int64_t rows = vocabulary_size(files);
+        std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(files.path());
+        const bool taken = take_vocabulary(files, tokenizer, adapter, adapter_);
+        if (taken) tokenizer_ = find_model_path(adapter_).path;
+        if (adapter_only_ && (taken || rows != vocabulary_size(files)))
+            throw Error(adapter_ +
+                        " has tokens that the base has not, which a LoRA GGUF beside it cannot "
+                        "add: export the whole model (without --adapter-only)");
+    }
+
     // GGUF's table has a family's own names, and so must what the settings say of single modules.
     static void use_own_names(PeftAdapter& adapter, const DecoderFamily& family) {
         std::vector<std::string> linears, ends;
@@ -147,7 +163,7 @@ Examples:
     }
 
     void write_model(const ModelFiles& files, const PeftAdapter* adapter) {
-        GgufTokenizerKeys tokenizer = gguf_tokenizer_keys(files.path(), embedding_rows(files));
+        GgufTokenizerKeys tokenizer = gguf_tokenizer_keys(tokenizer_, embedding_rows(files));
         ProgressLine line;
         GgufExportOptions options;
         options.type = type_from(type_);
@@ -172,7 +188,7 @@ Examples:
     }
 
     void write_modelfile(const ModelFiles& files) const {
-        const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(files.path());
+        const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(tokenizer_);
         const auto chat = ollama_template(*tokenizer);
         const std::string own = "./" + fs::path(out_).filename().string();
         const std::string text =
@@ -192,6 +208,7 @@ Examples:
     std::string adapter_;
     std::string to_ = "gguf";
     std::string type_ = "base";
+    fs::path tokenizer_;  // the model, or an adapter that has more tokens
     bool adapter_only_ = false;
     bool ollama_ = false;
 };

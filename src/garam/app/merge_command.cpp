@@ -10,6 +10,8 @@
 #include "garam/io/atomic_write.h"
 #include "garam/io/gguf_adapter.h"
 #include "garam/models/merge.h"
+#include "garam/models/vocabulary_size.h"
+#include "garam/serve/adapter_vocabulary.h"
 #include "garam/serve/session.h"
 #include "garam/text/tokenizer.h"
 
@@ -64,7 +66,9 @@ Example:
         const std::filesystem::path out = name;
         if (std::filesystem::exists(out))
             throw Error(name + " exists already: name a folder that does not");
-        const ModelFiles files = ModelFiles::open(model_);
+        ModelFiles files = ModelFiles::open(model_);
+        std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(model_);
+        std::string brings_tokens;  // the adapter that does
         std::vector<PeftAdapter> read;
         std::vector<WeightedAdapter> adapters;
         for (const std::string& folder : folders_) {
@@ -73,10 +77,17 @@ Example:
                 folder, read.back().settings.base_model_name_or_path, files);
             if (!warning.empty())
                 std::fputs(("garam: warning: " + one_line(warning) + "\n").c_str(), stderr);
+            const std::int64_t rows = vocabulary_size(files);
+            if (!take_vocabulary(files, tokenizer, read.back(), folder) &&
+                rows == vocabulary_size(files))
+                continue;
+            if (!brings_tokens.empty())
+                throw Error(brings_tokens + " and " + folder +
+                            " both have tokens of their own: merge one of them at a time");
+            brings_tokens = folder;
         }
         for (std::size_t i = 0; i < read.size(); ++i)
             adapters.push_back({&read[i], folders_[i], weights[i]});
-        const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(model_);
         options.bos_id = tokenizer->bos_id();
         options.eos_id = tokenizer->eos_id();
         options.pad_id = tokenizer->pad_id();

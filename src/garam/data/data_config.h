@@ -10,6 +10,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace garam {
 
@@ -27,6 +28,8 @@ struct DataConfig {
     std::string text_column = "text";
     // Empty: labels are ignored, the text alone is trained on.
     std::string label_column = "label";
+    // Tokens that the vocabulary gets, where it has them not.
+    std::vector<std::string> add_special_tokens;
 };
 
 }  // namespace garam

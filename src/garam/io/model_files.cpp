@@ -22,6 +22,7 @@ struct ModelFiles::Impl {
     std::unordered_map<std::string_view, std::size_t> index;  // views of the tensors' names
     std::vector<std::shared_ptr<const SafetensorsFile>> shards;
     std::shared_ptr<const GgufFile> gguf;
+    std::unordered_map<std::string, std::vector<std::byte>> replaced;
 
     void open_gguf();
     void open_folder();
@@ -201,6 +202,24 @@ const StoredTensor& ModelFiles::at(std::string_view name) const {
     if (tensor == nullptr)
         throw Error(impl_->path.string() + ": tensor " + std::string(name) + " is missing");
     return *tensor;
+}
+
+void ModelFiles::replace(const StoredTensor& tensor, std::vector<std::byte> bytes) {
+    const auto found = impl_->index.find(tensor.name);
+    GARAM_CHECK(found != impl_->index.end(), "no tensor " + tensor.name + " to replace");
+    StoredTensor& place = impl_->tensors[found->second];
+    // The index looks at the name: it stays.
+    place.shape = tensor.shape;
+    place.type = tensor.type;
+    place.permuted_heads = tensor.permuted_heads;
+    place.one_added = tensor.one_added;
+    std::vector<std::byte>& kept = impl_->replaced[place.name] = std::move(bytes);
+    place.data = kept.data();
+    place.bytes = kept.size();
+}
+
+void ModelFiles::set_config(std::string_view key, Json value) {
+    impl_->config.set(key, std::move(value));
 }
 
 const GgufFile* ModelFiles::gguf() const {

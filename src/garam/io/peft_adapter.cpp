@@ -211,12 +211,17 @@ class TensorReader {
           file_(SafetensorsFile::open(path)) {}
 
     // Also collects the module paths, in the order of the file.
-    std::vector<AdapterTensor> read(std::vector<std::string>& modules) {
+    std::vector<AdapterTensor> read(std::vector<std::string>& modules,
+                                    std::vector<AdapterTensor>& embeddings) {
         std::vector<AdapterTensor> tensors;
         for (const StoredTensor& stored : file_->tensors()) {
             const std::string& name = stored.name;
             if (has_biases_ && name.starts_with(kPrefix) && name.ends_with(kEndBias)) {
                 tensors.push_back(values_of(stored));
+                continue;
+            }
+            if (!is_saved(name) && is_of_vocabulary(name)) {
+                embeddings.push_back(values_of(stored));
                 continue;
             }
             if (name.find(".base_layer.") != std::string::npos) continue;
@@ -291,6 +296,18 @@ class TensorReader {
         const std::size_t end = name.rfind('.');
         return end > kPrefix.size() &&
                !saved_by(saved_, name.substr(kPrefix.size(), end - kPrefix.size())).empty();
+    }
+
+    // The weight of the embedding or the head, be it one with an adapter or trained tokens.
+    static bool is_of_vocabulary(std::string name) {
+        constexpr std::string_view kWeight = ".weight";
+        if (!name.starts_with(kPrefix) || !name.ends_with(kWeight)) return false;
+        name.resize(name.size() - kWeight.size());
+        for (const std::string_view part : {".base_layer", ".token_adapter"})
+            if (name.ends_with(part)) name.resize(name.size() - part.size());
+        const std::string_view path = std::string_view(name).substr(kPrefix.size());
+        const std::string_view module = path.substr(path.rfind('.') + 1);
+        return module == "embed_tokens" || module == "lm_head" || module == "wte";
     }
 
     static bool is_tensor_of_module(const std::string& name, std::string_view end) {
@@ -425,7 +442,8 @@ PeftAdapter read_peft_adapter(const fs::path& given) {
                            "PEFT and save_pretrained(folder) again"
                          : ""));
     std::vector<std::string> modules;
-    adapter.tensors = TensorReader(folder / kTensorsName, adapter.settings).read(modules);
+    adapter.tensors =
+        TensorReader(folder / kTensorsName, adapter.settings).read(modules, adapter.embeddings);
     if (adapter.settings.target_modules.empty())
         adapter.settings.target_modules = std::move(modules);
     return adapter;

@@ -8,6 +8,7 @@
 #include "garam/core/json.h"
 #include "garam/io/gguf_adapter.h"
 #include "garam/ops/product_tuning.h"
+#include "garam/serve/adapter_vocabulary.h"
 
 namespace garam {
 namespace {
@@ -85,7 +86,10 @@ Session::Session(const SessionOptions& options)
         warnings_.push_back("tuned products are for cards: " + options_.tuned_products.string() +
                             " does not count on the processor");
     std::optional<PeftAdapter> adapter;
-    if (!options_.adapter.empty()) adapter = read_adapter(options_.adapter, files_);
+    if (!options_.adapter.empty()) {
+        adapter = read_adapter(options_.adapter, files_);
+        take_vocabulary(files_, tokenizer_, *adapter, options_.adapter.string());
+    }
 
     Decoder::Options decoder_options;
     decoder_options.compute = choose_compute_dtype(options_.dtype, device_->profile());

@@ -4,6 +4,7 @@
 #include "garam/io/gguf.h"
 #include "garam/io/hub_cache.h"
 #include "garam/text/bpe_tokenizer.h"
+#include "garam/text/new_tokens.h"
 #include "garam/text/tokenizer_files.h"
 
 namespace garam {
@@ -18,13 +19,27 @@ bool ends_open(const std::string& text) {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& given) {
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& given,
+                                          const std::vector<std::string>& special_tokens) {
     const std::filesystem::path model = find_model_path(given).path;
     if (!std::filesystem::exists(model))
         throw Error(model.string() + ": there is no such model folder or GGUF file");
-    return std::make_unique<BpeTokenizer>(std::filesystem::is_directory(model)
-                                              ? read_huggingface_tokenizer(model)
-                                              : read_gguf_tokenizer(*GgufFile::open(model)));
+    TokenizerFiles files = std::filesystem::is_directory(model)
+                               ? read_huggingface_tokenizer(model)
+                               : read_gguf_tokenizer(*GgufFile::open(model));
+    if (!special_tokens.empty()) add_special_tokens(files, special_tokens);
+    return std::make_unique<BpeTokenizer>(std::move(files));
+}
+
+std::unique_ptr<Tokenizer> tokenizer_of_adapter(const std::filesystem::path& adapter,
+                                                const Tokenizer& own) {
+    const std::filesystem::path folder = find_model_path(adapter).path;
+    if (!std::filesystem::exists(folder / "tokenizer.json")) return nullptr;
+    std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
+    const auto size = static_cast<std::int32_t>(tokenizer->vocab_size());
+    for (std::int32_t id = 0; id < size; ++id)
+        if (tokenizer->is_special(id) && !own.id_of(tokenizer->token_of(id))) return tokenizer;
+    return nullptr;
 }
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)

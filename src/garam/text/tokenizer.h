@@ -75,7 +75,14 @@ class Tokenizer {
 // From a model: a Hugging Face folder (tokenizer.json, or vocab.json + merges.txt, with
 // tokenizer_config.json and special_tokens_map.json where present), a GGUF file, or a hub name in the
 // local cache. Throws Error naming what is missing or unsupported.
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model);
+// `special_tokens` that it does not have are added to it (text/new_tokens.h).
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model,
+                                          const std::vector<std::string>& special_tokens = {});
+
+// The tokenizer in an adapter's folder, where it has special tokens that the `own` one of its base has not;
+// null: none that has. `adapter` may be a hub name in the local cache, or a file.
+std::unique_ptr<Tokenizer> tokenizer_of_adapter(const std::filesystem::path& adapter,
+                                                const Tokenizer& own);
 
 // Decodes ids one by one for streaming: returns the text that became certain with this id (never half a
 // character), flush() the rest.

@@ -15,6 +15,7 @@ constexpr const char* kOneProcess = "a run is one process on one device; remove 
 constexpr const char* kNoHub = "files stay on this machine; upload the folder with `hf upload`";
 constexpr const char* kNoCompile = "nothing is compiled at run time; remove it";
 constexpr const char* kNoLoader = "the data loader needs no settings; remove it";
+constexpr const char* kNewTokens = "the key is data.add_special_tokens";
 constexpr const char* kPlainLora = "only LoRA, rank-stabilised LoRA and DoRA are; remove it";
 constexpr const char* kBySteps =
     "it is counted in steps: use train.logging_steps, train.eval_steps (with data.validation) and "
@@ -151,10 +152,15 @@ constexpr ForeignKey kForeignKeys[] = {
     {"validation_file", "the key is data.validation"},
     {"dataset_text_field", "the key is data.text_column"},
     {"shuffle_dataset", "the key is data.shuffle"},
-    {"add_special_tokens",
-     "the tokenizer and the vocabulary are used as the model's files have them: add tokens with "
-     "Transformers' resize_token_embeddings first, then train them with "
-     "lora.trainable_token_indices"},
+    {"add_special_tokens", kNewTokens},
+    {"add_tokens", kNewTokens},
+    {"new_special_tokens", kNewTokens},
+    {"tokens", kNewTokens},
+    {"additional_special_tokens", kNewTokens},
+    {"resize_vocab",
+     "data.add_special_tokens make the vocabulary as large as it must be; remove it"},
+    {"resize_token_embeddings_to_32x",
+     "data.add_special_tokens make the vocabulary as large as it must be; remove it"},
     {"chat_template_path", "the chat template of the model's own files is used; remove it"},
 };
 

@@ -28,6 +28,13 @@ void describe(DataConfig& c, ConfigTable& table) {
     table.add("data.text_column", &c.text_column, "The key of a row's text.");
     table.add("data.label_column", &c.label_column,
               "The key of a row's label; empty: labels are ignored.");
+    table.add(
+        "data.add_special_tokens", &c.add_special_tokens,
+        "Special tokens that the tokenizer gets, such as [<|think|>, <|call|>], and the model "
+        "rows for, beginning as the mean of all; those that it has stay as they are. With "
+        "LoRA these rows are trained and kept as lora.trainable_token_indices, unless "
+        "embed_tokens is among lora.modules_to_save. As in PEFT, an untied head's are "
+        "not, unless lm_head is among these.");
 }
 
 constexpr const char* kAltersBase =

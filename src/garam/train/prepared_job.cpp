@@ -8,6 +8,7 @@
 #include "garam/data/fingerprint.h"
 #include "garam/ops/product_tuning.h"
 #include "garam/train/memory_choice.h"
+#include "garam/train/vocabulary.h"
 
 namespace garam {
 namespace {
@@ -214,9 +215,7 @@ void choose_adapter(PreparedJob& job) {
         if (job.engine.model.init.is_pissa())
             throw Error(
                 "adapter and lora.init_lora_weights=pissa contradict each other: PiSSA begins a "
-                "new "
-                "adapter; keep one");
-        job.adapter = read_peft_adapter(config.adapter);
+                "new adapter; keep one");
         const double dropout = config.lora.lora_dropout;
         config.lora = job.adapter->settings;
         config.lora.lora_dropout = dropout;
@@ -365,6 +364,7 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
         job->notes.push_back("train.tuned_products is for cards: " + train.tuned_products +
                              " does not count on the processor");
     }
+    prepare_vocabulary(*job);
     read_data(*job);
     warn_of_long_samples(*job);
     choose_adapter(*job);
