@@ -94,11 +94,19 @@ Examples:
 
   private:
     void fit_to(const PeftAdapter& adapter, ModelFiles& files) {
-        const std::int64_t rows = vocabulary_size(files);
+        if (adapter_only_) return check_vocabulary(adapter, files);
         std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(files.path());
-        const bool taken = take_vocabulary(files, tokenizer, adapter, adapter_);
-        if (taken) tokenizer_ = find_model_path(adapter_).path;
-        if (adapter_only_ && (taken || rows != vocabulary_size(files)))
+        if (take_vocabulary(files, tokenizer, adapter, adapter_))
+            tokenizer_ = find_model_path(adapter_).path;
+    }
+
+    void check_vocabulary(const PeftAdapter& adapter, ModelFiles& files) const {
+        const std::int64_t rows = vocabulary_size(files);
+        fit_vocabulary(files, adapter, adapter_, 0);
+        const std::vector<std::int64_t>& tokens = adapter.settings.trainable_token_indices;
+        const bool has_more = std::any_of(tokens.begin(), tokens.end(),
+                                          [&](std::int64_t token) { return token >= rows; });
+        if (has_more || rows != vocabulary_size(files))
             throw Error(adapter_ +
                         " has tokens that the base has not, which a LoRA GGUF beside it cannot "
                         "add: export the whole model (without --adapter-only)");
