@@ -153,6 +153,18 @@ TEST(ConfigTable, ErrorsNameSourceKeyValueAndWhatIsAllowed) {
               "a.yaml:3: train.scheduler: polynomial is not supported: use linear");
 }
 
+TEST(ConfigTable, AChoiceMayHaveANumber) {
+    std::string start = "true";
+    ConfigTable table;
+    table.add_choice("start", start, {"true", "rounds", "rounds_N"}, "The start.");
+    table.set("start", "rounds_16", "test");
+    EXPECT_EQ(start, "rounds_16");
+    table.set("start", "rounds", "test");
+    EXPECT_EQ(start, "rounds");
+    for (const char* text : {"rounds_", "rounds_N", "rounds_-1", "rounds_1.5", "rounds_1234567890"})
+        EXPECT_THROW(table.set("start", text, "test"), Error) << text;
+}
+
 TEST(ConfigTable, AFailedSetChangesNothing) {
     Settings s;
     ConfigTable table = table_of(s);

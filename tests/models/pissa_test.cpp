@@ -2,9 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "garam/core/philox.h"
+#include "garam/models/gguf_export.h"
+#include "models/decoder_harness.h"
+#include "testing/cards.h"
+#include "testing/temp_dir.h"
+#include "testing/tiny_model.h"
 
 namespace garam {
 namespace {
@@ -97,6 +103,62 @@ TEST(Pissa, TheOrdinaryAdapterIsTheDifference) {
     EXPECT_EQ(doubled_A(of(a, 2, 2), of(a0, 2, 2)), (std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8}));
     EXPECT_EQ(doubled_B(of(b, 3, 2), of(b0, 3, 2)),
               (std::vector<float>{1, 2, -7, -8, 3, 4, -9, -10, 5, 6, -11, -12}));
+}
+
+class PissaDevices : public ::testing::TestWithParam<DeviceProfile> {};
+INSTANTIATE_TEST_SUITE_P(Cpu, PissaDevices, ::testing::Values(detect_cpu_profile()),
+                         [](const auto&) { return "cpu"; });
+INSTANTIATE_TEST_SUITE_P(Cuda, PissaDevices, ::testing::ValuesIn(testing::cards()),
+                         [](const auto& test) { return testing::card_name(test.param); });
+
+// Of any base; where the compute dtype is f32 the sums differ in their order alone, in bf16 each weight is
+// rounded once more.
+TEST_P(PissaDevices, TheModelIsAsItWas) {
+    const testing::TempDir dir;
+    testing::TinyModel model;
+    model.hidden_size = 32;
+    model.intermediate_size = 64;
+    TokenBatch batch;
+    const std::vector<std::int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6};
+    batch.append(ids, ids, 0);
+    for (const char* type : {"f32", "bf16", "f16", "q8_0"}) {
+        std::filesystem::path path = dir / type;
+        const bool gguf = type == std::string("q8_0");
+        model.dtype = gguf ? "f32" : type;
+        write_tiny_model(path, model);
+        if (gguf) {
+            GgufExportOptions options;
+            options.type = StoredType::q8_0;
+            write_gguf_model(ModelFiles::open(path), nullptr, "", dir / "model.gguf", options);
+            path = dir / "model.gguf";
+        }
+        const ModelFiles files = ModelFiles::open(path);
+        for (const DType compute : {DType::f32, DType::bf16}) {
+            SCOPED_TRACE(std::string(type) + ", " + std::string(name_of(compute)));
+            Decoder::Options options;
+            options.compute = compute;
+            testing::DecoderHarness base(files, options, GetParam());
+            const std::vector<float> want = base.logits(batch);
+            options.trained = Decoder::Trained::adapter;
+            options.init = lora_init_from_name("pissa");
+            options.lora = LoraSettings{.r = 4, .lora_alpha = 6, .target_modules = {"all-linear"}};
+            testing::DecoderHarness run(files, options, GetParam());
+            ASSERT_EQ(run.model.taken_out().size(), 14u);
+            const std::vector<float> got = run.logits(batch);
+            float largest = 0;
+            float off = 0;
+            for (std::size_t i = 0; i < want.size(); ++i) {
+                largest = std::max(largest, std::abs(want[i]));
+                off = std::max(off, std::abs(want[i] - got[i]));
+            }
+            EXPECT_LT(off, (compute == DType::f32 ? 1e-5f : 3e-2f) * largest);
+            // And not because nothing was taken out.
+            const Parameter& B = run.model.parameters()[1];
+            fill(run.stream, 0, B.master);
+            run.model.refresh_copies();
+            EXPECT_NE(run.logits(batch), got);
+        }
+    }
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 
 namespace garam {
 
+// Gathers what the model needs, then allocates each kind of memory once and fills it.
 class Decoder::Loader {
   public:
     Loader(Decoder& model, const ModelFiles& files, const Options& options)
