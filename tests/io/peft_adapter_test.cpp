@@ -333,7 +333,7 @@ TEST(PeftAdapter, TensorsThatDoNotFitAreNamed) {
     expect_part(with({{good[0].first, tensor({2})}, good[1]}), "has shape [2], but r is 2");
     for (const char* name :
          {"model.embed_tokens.lora_embedding_A", "model.q_proj.lora_A.weight",
-          "base_model.model.q.lora_magnitude_vector", "base_model.model.lm_head.weight",
+          "base_model.model.q.lora_magnitude_vector", "base_model.model.q.weight",
           "base_model.model..lora_A.weight.extra", "base_model.model.lora_A.weight"})
         expect_part(with({good[0], good[1], {name, tensor({2, 3})}}),
                     "tensor " + std::string(name) + " is not supported");
@@ -341,6 +341,16 @@ TEST(PeftAdapter, TensorsThatDoNotFitAreNamed) {
         with({good[0], good[1], {"base_model.model.lm_head.base_layer.weight", tensor({2, 3})}}),
         "read");
     EXPECT_EQ(read_peft_adapter(dir.path()).tensors.size(), 2u);
+    // What PEFT saves of a base that has got more tokens.
+    for (const std::string name : {"embed_tokens.weight", "embed_tokens.base_layer.weight",
+                                   "embed_tokens.token_adapter.base_layer.weight"}) {
+        const std::string key = "base_model.model.model." + name;
+        EXPECT_EQ(with({good[0], good[1], {key, tensor({2, 3})}}), "read");
+        const PeftAdapter resized = read_peft_adapter(dir.path());
+        EXPECT_EQ(resized.tensors.size(), 2u);
+        ASSERT_EQ(resized.embeddings.size(), 1u);
+        EXPECT_EQ(resized.embeddings.front().name, key);
+    }
     // A whole module where the settings name it.
     adapter.settings.modules_to_save = {"head"};
     write_peft_adapter(dir.path(), adapter.settings, good);
