@@ -125,7 +125,9 @@ TEST(VocabularySize, WholeMatricesBesideAnAdapterAreTheBases) {
             fit_vocabulary(files, read, "A", 0);
             EXPECT_EQ(vocabulary_size(files), rows);
             EXPECT_EQ(values(files, kEmbedding), saved[saved.size() - 2].values);
-            if (!tied) EXPECT_EQ(values(files, kHead), saved.back().values);
+            if (!tied) {
+                EXPECT_EQ(values(files, kHead), saved.back().values);
+            }
 
             DecoderHarness run(files, {.lora = read.settings});
             run.model.load_adapter(read, "A");

@@ -245,6 +245,10 @@ void validate(const JobConfig& config) {
             "adapter and train.method=full contradict each other: merge the adapter first (garam "
             "merge), or use train.method=lora");
     if (config.train.method == "lora") validate_lora(config.lora);
+    if (!config.adapter.empty() && config.init_lora_weights.starts_with("pissa"))
+        throw Error(
+            "adapter and lora.init_lora_weights=pissa contradict each other: PiSSA begins a new "
+            "adapter; keep one");
     validate_schedule(config);
     validate_evaluation(config);
 }

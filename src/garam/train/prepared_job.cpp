@@ -212,10 +212,6 @@ void choose_adapter(PreparedJob& job) {
     job.engine.model.trained = Decoder::Trained::adapter;
     job.engine.model.init = lora_init_from_name(config.init_lora_weights);
     if (!config.adapter.empty()) {
-        if (job.engine.model.init.is_pissa())
-            throw Error(
-                "adapter and lora.init_lora_weights=pissa contradict each other: PiSSA begins a "
-                "new adapter; keep one");
         const double dropout = config.lora.lora_dropout;
         config.lora = job.adapter->settings;
         config.lora.lora_dropout = dropout;

@@ -6,6 +6,6 @@ namespace garam::cuda {
 
 template void launch_group_forward<128>(StreamHandle, const AttentionWork&);
 template void launch_group_backward<128>(StreamHandle, const AttentionWork&,
-                                        const AttentionGradients&);
+                                         const AttentionGradients&);
 
 }  // namespace garam::cuda
