@@ -326,5 +326,27 @@ TEST_P(DecoderInvariance, TokenByTokenEqualsOnePass) {
     }
 }
 
+// Weights of their own lie beside each other and are multiplied together: the same bits on the processor, in
+// the prompt and token by token.
+TEST_P(DecoderInvariance, OwnWeightsGiveTheSame) {
+    Decoder::Options options;
+    options.compute = compute();
+    DecoderHarness mapped(*files_, options, profile());
+    options.own_weights = true;
+    DecoderHarness own(*files_, options, profile());
+    TokenBatch batch;
+    batch.append(rows_[3].ids, rows_[3].labels, 0);
+    const std::vector<float> whole = mapped.logits(batch);
+    expect_same(own.logits(batch), whole, 0);
+    KvCache cache = own.model.make_cache(16);
+    for (std::size_t fed = 0; fed < rows_[3].ids.size(); ++fed) {
+        const std::span<const float> logits =
+            own.model.decode(own.stream, cache, std::span(rows_[3].ids).subspan(fed, 1));
+        const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(fed * logits.size());
+        expect_same({logits.begin(), logits.end()},
+                    {begin, begin + static_cast<std::ptrdiff_t>(logits.size())}, fed);
+    }
+}
+
 }  // namespace
 }  // namespace garam

@@ -15,7 +15,8 @@ void Decoder::Loader::load() {
     gather_weights();
     refuse_unknown_tensors(files_, used_, model_.config_);
     if (options_.lora) find_adapters();
-    if (card_) pack_projections();
+    const bool copies_base = options_.own_weights && adapted_.empty() && trained_.empty();
+    if (card_ || copies_base) pack_projections();
     if (options_.trained == Trained::all_weights) {
         train_weights();
     } else {
@@ -174,7 +175,7 @@ bool Decoder::Loader::in_place(const Slot& slot) const {
            usable_in_place(*slot.stored, model_.compute_);
 }
 
-// A card's layout of linears that read one input, and of the adapters around them: nn/projection.h.
+// One matrix of linears that read one input, and on a card of the adapters around them: nn/projection.h.
 void Decoder::Loader::pack_projections() {
     std::int64_t bytes = 0;
     for (const Packing& p : projections_) {

@@ -1,7 +1,8 @@
 // Linears that read the same input, computed together: q, k and v; gate and up; or one alone.
 //
 // y [tokens, out] has the parts' outputs beside each other. On the CPU each part is multiplied by itself
-// (nn/linear.h). On a card the weights of all parts lie in one matrix with the adapters around them,
+// (nn/linear.h), unless the weights were copied and have no adapter. On a card the weights of all parts lie
+// in one matrix with the adapters around them,
 //
 //   packed = [ W | sB ]   [out + tail, in + tail]        (tail: see ops/lora.h)
 //            [ A |  . ]
@@ -29,7 +30,7 @@ struct PassContext;
 
 struct Projection {
     std::vector<Linear> parts;  // at most kMostParts, in the order of y's columns
-    Tensor packed;              // empty on the CPU
+    Tensor packed;              // empty: part by part
     Tensor bias;                // [out], all parts'; empty: none, or on the CPU
     LoraGroup lora;             // on a card
     Tensor dora_scale;          // f32 [out] of packed DoRA, 1 where a part has none; empty: plain
