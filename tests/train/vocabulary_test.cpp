@@ -158,5 +158,31 @@ TEST(Vocabulary, WhatContradictsItIsRefused) {
     EXPECT_TRUE(prepare(config)->config.lora.trainable_token_indices.empty());
 }
 
+// PEFT saves what an adapter of the embedding is beside; of the base's size it is the base's own.
+TEST(Vocabulary, AnAdapterOfTheEmbeddingGoesOnBesideItsSavedBase) {
+    TinyJob first;
+    first.config.lora.target_modules = {"q_proj", "embed_tokens"};
+    first.config.train.max_steps = 1;
+    first.run();
+    PeftAdapter adapter = read_peft_adapter(first.output() / "adapter");
+    TinyJob second;
+    const auto go_on = [&](std::int64_t rows) {
+        std::vector<float> base(static_cast<std::size_t>(rows * testing::TinyModel().hidden_size));
+        std::vector<std::pair<std::string, Tensor>> tensors;
+        for (AdapterTensor& tensor : adapter.tensors)
+            tensors.emplace_back(tensor.name, Tensor(tensor.values.data(), DType::f32, tensor.shape,
+                                                     DeviceKind::cpu));
+        tensors.emplace_back("base_model.model.model.embed_tokens.base_layer.weight",
+                             Tensor(base.data(), DType::f32,
+                                    {rows, testing::TinyModel().hidden_size}, DeviceKind::cpu));
+        second.config.adapter = (second.dir() / std::to_string(rows)).string();
+        std::filesystem::create_directory(second.config.adapter);
+        write_peft_adapter(second.config.adapter, adapter.settings, tensors);
+        return refusal(second.config);
+    };
+    EXPECT_EQ(go_on(testing::TinyModel().vocab_size), "accepted");
+    EXPECT_NE(go_on(270).find("vocabulary that was resized"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace garam

@@ -118,6 +118,11 @@ void resize_token_embeddings(ModelFiles& files, std::int64_t rows) {
     files.set_config("vocab_size", rows);
 }
 
+bool is_instead_of_base(const AdapterTensor& tensor, std::int64_t vocab_size) {
+    return tensor.name.find(".base_layer.") == std::string::npos || tensor.shape.rank() != 2 ||
+           tensor.shape[0] != vocab_size;
+}
+
 void fit_vocabulary(ModelFiles& files, const PeftAdapter& adapter, const std::string& source,
                     std::int64_t tokenizer_size) {
     const DecoderConfig config = DecoderConfig::from_json(files.config(), files.path().string());
@@ -142,12 +147,8 @@ void fit_vocabulary(ModelFiles& files, const PeftAdapter& adapter, const std::st
         rows = tensor.shape[0];
         if (instead_of_base) whole[name == ends.embedding ? 0 : 1] = &tensor;
     };
-    for (const AdapterTensor& tensor : adapter.embeddings) {
-        // PEFT also saves what an adapter of the embedding or the head is beside, unchanged.
-        if (tensor.name.find(".base_layer.") == std::string::npos || tensor.shape.rank() != 2 ||
-            tensor.shape[0] != config.vocab_size)
-            take(tensor, true);
-    }
+    for (const AdapterTensor& tensor : adapter.embeddings)
+        if (is_instead_of_base(tensor, config.vocab_size)) take(tensor, true);
     for (const AdapterTensor& tensor : adapter.tensors)
         if (tensor.name.find(".lora_") == std::string::npos && tensor.name.ends_with(".weight"))
             take(tensor, false);

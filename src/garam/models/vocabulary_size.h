@@ -17,6 +17,10 @@ std::int64_t vocabulary_size(const ModelFiles& files);
 // table becomes f32.
 void resize_token_embeddings(ModelFiles& files, std::int64_t rows);
 
+// Whether one of PeftAdapter::embeddings stands instead of the base's: PEFT also saves, unchanged, what an
+// adapter of the embedding or the head is beside.
+bool is_instead_of_base(const AdapterTensor& tensor, std::int64_t vocab_size);
+
 // The vocabulary that the adapter was trained with: as many rows as the matrices that its file has whole,
 // and as its trained tokens need among the first `tokenizer_size`; and of what PEFT saves when a
 // vocabulary was resized (PeftAdapter::embeddings) the values. Throws Error naming `source` and the

@@ -13,11 +13,13 @@ namespace {
 void take_adapter(PreparedJob& job) {
     const std::string& folder = job.config.adapter;
     job.adapter = read_peft_adapter(folder);
-    if (!job.adapter->embeddings.empty())
-        throw Error(
-            folder +
-            ": holds the whole embedding of a vocabulary that was resized, beside the adapter: "
-            "merge it into the model first (garam merge), then train on");
+    const std::int64_t rows = vocabulary_size(job.files);
+    for (const AdapterTensor& tensor : job.adapter->embeddings)
+        if (is_instead_of_base(tensor, rows))
+            throw Error(
+                folder +
+                ": holds the whole embedding of a vocabulary that was resized, beside the adapter: "
+                "merge it into the model first (garam merge), then train on");
     take_vocabulary(job.files, job.tokenizer, *job.adapter, folder);
 }
 
