@@ -5,11 +5,10 @@
 #include <cmath>
 
 #include "garam/core/error.h"
-#include "garam/core/philox.h"
 #include "garam/io/peft_adapter.h"
 #include "garam/models/gguf_export.h"
 #include "garam/models/merge.h"
-#include "models/decoder_harness.h"
+#include "models/moved_adapter.h"
 #include "testing/temp_dir.h"
 #include "testing/tiny_model.h"
 
@@ -17,7 +16,9 @@ namespace garam {
 namespace {
 
 using testing::DecoderHarness;
+using testing::moved_adapter;
 using testing::TempDir;
+using testing::write_adapter;
 
 const std::string kPrefix = "base_model.model.";
 const std::string kEmbedding = "model.embed_tokens.weight";
@@ -67,30 +68,6 @@ std::vector<Setting> settings() {
     };
 }
 
-// Every trained tensor moved off where it starts.
-PeftAdapter moved(DecoderHarness& run) {
-    PeftAdapter adapter{*run.model.lora(), {}};
-    Random random(11);
-    for (const Parameter& parameter : run.model.parameters()) {
-        AdapterTensor tensor{parameter.name, parameter.master.shape(),
-                             run.values(parameter.master)};
-        for (float& value : tensor.values)
-            value += static_cast<float>(random.uniform(-0.3, 0.3));
-        adapter.tensors.push_back(std::move(tensor));
-    }
-    run.model.load_adapter(adapter, "moved");
-    return adapter;
-}
-
-void write(const PeftAdapter& adapter, const std::filesystem::path& folder) {
-    std::vector<std::pair<std::string, Tensor>> tensors;
-    for (const AdapterTensor& tensor : adapter.tensors)
-        tensors.emplace_back(tensor.name, Tensor(const_cast<float*>(tensor.values.data()),
-                                                 DType::f32, tensor.shape, DeviceKind::cpu));
-    std::filesystem::create_directory(folder);
-    write_peft_adapter(folder, adapter.settings, tensors);
-}
-
 void expect_near(const std::vector<float>& got, const std::vector<float>& want,
                  float tolerance = 3e-5f) {
     ASSERT_EQ(got.size(), want.size());
@@ -129,11 +106,11 @@ TEST_P(AdapterEnds, ReadAndMergedComputeTheSame) {
             SCOPED_TRACE(setting.name + (tied ? ", tied" : ""));
             const ModelFiles& files = base(tied);
             DecoderHarness run(files, trained(setting.lora), GetParam());
-            const PeftAdapter adapter = moved(run);
+            const PeftAdapter adapter = moved_adapter(run);
             const std::vector<float> want = run.logits(batch());
 
             const auto folder = dir_ / (setting.name + (tied ? "1" : "0"));
-            write(adapter, folder);
+            write_adapter(adapter, folder);
             const PeftAdapter read = read_peft_adapter(folder);
             EXPECT_EQ(read.tensors.size(), adapter.tensors.size());
             Decoder::Options applied;
@@ -208,7 +185,7 @@ TEST_P(AdapterEnds, TheCutDoesNotShow) {
     const LoraSettings lora{
         .r = 2, .lora_dropout = 0.3, .target_modules = {"embed_tokens", "lm_head", "o_proj"}};
     DecoderHarness run(files, trained(lora), GetParam());
-    moved(run);
+    moved_adapter(run);
     TokenBatch joined = batch(4);
     const std::vector<std::int32_t> ids{3, 5, 7, 3, 9, 3, 200, 17};
     std::vector<std::int32_t> labels = ids;
@@ -227,7 +204,7 @@ TEST_P(AdapterEnds, DecodingEqualsOnePass) {
     for (const DType compute : {DType::f32, DType::bf16}) {
         const ModelFiles& files = base(true);
         DecoderHarness run(files, trained(settings().front().lora, compute), GetParam());
-        moved(run);
+        moved_adapter(run);
         const TokenBatch tokens = batch();
         const std::vector<float> whole = run.logits(tokens);
         KvCache cache = run.model.make_cache(16);

@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "garam/core/philox.h"
 #include "garam/models/merge.h"
-#include "models/decoder_harness.h"
+#include "models/moved_adapter.h"
 #include "testing/temp_dir.h"
 #include "testing/tiny_model.h"
 
@@ -14,36 +13,15 @@ namespace garam {
 namespace {
 
 using testing::DecoderHarness;
+using testing::moved_adapter;
 using testing::TempDir;
+using testing::write_adapter;
 
 TokenBatch batch() {
     TokenBatch tokens;
     const std::vector<std::int32_t> ids{3, 5, 7, 2, 9, 4, 200, 17};
     tokens.append(ids, ids, 0);
     return tokens;
-}
-
-// Every trained tensor moved off where it starts.
-PeftAdapter moved(DecoderHarness& run) {
-    PeftAdapter adapter{*run.model.lora(), {}};
-    Random random(11);
-    for (const Parameter& parameter : run.model.parameters()) {
-        AdapterTensor tensor{parameter.name, parameter.master.shape(),
-                             run.values(parameter.master)};
-        for (float& value : tensor.values)
-            value += static_cast<float>(random.uniform(-0.3, 0.3));
-        adapter.tensors.push_back(std::move(tensor));
-    }
-    run.model.load_adapter(adapter, "moved");
-    return adapter;
-}
-
-void write(const PeftAdapter& adapter, const std::filesystem::path& folder) {
-    std::vector<std::pair<std::string, Tensor>> tensors;
-    for (const AdapterTensor& tensor : adapter.tensors)
-        tensors.emplace_back(tensor.name, Tensor(const_cast<float*>(tensor.values.data()),
-                                                 DType::f32, tensor.shape, DeviceKind::cpu));
-    write_peft_adapter(folder, adapter.settings, tensors);
 }
 
 void expect_near(const std::vector<float>& got, const std::vector<float>& want) {
@@ -62,14 +40,14 @@ void check(const LoraSettings& lora, bool has_biases) {
     options.trained = Decoder::Trained::adapter;
     options.lora = lora;
     DecoderHarness run(files, options);
-    const PeftAdapter adapter = moved(run);
+    const PeftAdapter adapter = moved_adapter(run);
     const auto biases = std::count_if(adapter.tensors.begin(), adapter.tensors.end(),
                                       [](const auto& t) { return t.name.ends_with(".bias"); });
     EXPECT_EQ(biases > 0, has_biases);
     const std::vector<float> want = run.logits(batch());
 
     std::filesystem::create_directory(dir / "adapter");
-    write(adapter, dir / "adapter");
+    write_adapter(adapter, dir / "adapter");
     const PeftAdapter read = read_peft_adapter(dir / "adapter");
     Decoder::Options applied;
     applied.lora = read.settings;
@@ -123,12 +101,12 @@ TEST(AdapterRoundTrip, SeveralAreMergedByWeight) {
     options.trained = Decoder::Trained::adapter;
     options.lora = LoraSettings{.r = 2, .target_modules = {"q_proj", "down_proj"}, .bias = "all"};
     DecoderHarness run(files, options);
-    const PeftAdapter a = moved(run);
+    const PeftAdapter a = moved_adapter(run);
     const std::vector<float> want = run.logits(batch());
     options.lora = LoraSettings{
         .r = 4, .lora_alpha = 2, .use_dora = true, .target_modules = {"down_proj", "v_proj"}};
     DecoderHarness other(files, options);
-    const PeftAdapter b = moved(other);
+    const PeftAdapter b = moved_adapter(other);
     const auto merged = [&](const char* name, const std::vector<WeightedAdapter>& adapters) {
         std::filesystem::create_directory(dir / name);
         write_merged_model(files, adapters, dir / name, {});

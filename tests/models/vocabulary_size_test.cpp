@@ -4,7 +4,7 @@
 
 #include "garam/core/error.h"
 #include "garam/models/merge.h"
-#include "models/decoder_harness.h"
+#include "models/moved_adapter.h"
 #include "testing/temp_dir.h"
 #include "testing/tiny_model.h"
 
@@ -114,11 +114,7 @@ TEST(VocabularySize, WholeMatricesBesideAnAdapterAreTheBases) {
                                             (head && !tied ? 0.02f : 0.01f));
                 saved.push_back(tensor);
             }
-            std::vector<std::pair<std::string, Tensor>> tensors;
-            for (AdapterTensor& tensor : saved)
-                tensors.emplace_back(tensor.name, Tensor(tensor.values.data(), DType::f32,
-                                                         tensor.shape, DeviceKind::cpu));
-            write_peft_adapter(folder.path(), adapter.settings, tensors);
+            testing::write_adapter({adapter.settings, saved, {}}, folder.path());
             const PeftAdapter read = read_peft_adapter(folder.path());
             ASSERT_EQ(read.embeddings.size(), 2u);
             EXPECT_EQ(read.tensors.size(), adapter.tensors.size());

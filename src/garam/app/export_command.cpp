@@ -10,6 +10,7 @@
 #include "garam/io/gguf.h"
 #include "garam/io/gguf_adapter.h"
 #include "garam/io/hub_cache.h"
+#include "garam/io/peft_keys.h"
 #include "garam/models/adapter_targets.h"
 #include "garam/models/decoder_family.h"
 #include "garam/models/gguf_export.h"
@@ -118,10 +119,10 @@ Examples:
         for (AdapterTensor& tensor : adapter.tensors) {
             tensor.name = own_adapter_key(family, tensor.name);
             const std::string_view key = tensor.name;
-            constexpr std::string_view kPrefix = "base_model.model.";
-            const std::size_t end = std::min(key.rfind(".lora_B."), key.rfind(".lora_embedding_B"));
-            if (end == key.npos || !key.starts_with(kPrefix)) continue;
-            const std::string_view module = key.substr(kPrefix.size(), end - kPrefix.size());
+            const std::size_t end = std::min(key.rfind(kPeftB), key.rfind(kPeftEmbeddingB));
+            if (end == key.npos || !key.starts_with(kPeftPrefix)) continue;
+            const std::string_view module =
+                key.substr(kPeftPrefix.size(), end - kPeftPrefix.size());
             const bool is_end = module == family.tensors.embedding || module == family.tensors.head;
             (is_end ? ends : linears).emplace_back(module);
         }
@@ -133,7 +134,7 @@ Examples:
         std::int64_t low = adapter.tensors.front().shape.back();
         std::int64_t high = 0;
         for (const AdapterTensor& tensor : adapter.tensors) {
-            if (!tensor.name.ends_with(".lora_B.weight")) continue;
+            if (!tensor.name.ends_with(kPeftB)) continue;
             low = std::min(low, tensor.shape[1]);
             high = std::max(high, tensor.shape[1]);
         }

@@ -8,15 +8,11 @@
 #include "garam/io/gguf.h"
 #include "garam/io/gguf_metadata.h"
 #include "garam/io/gguf_writer.h"
+#include "garam/io/peft_keys.h"
 
 namespace garam {
 namespace {
 
-constexpr std::string_view kPrefix = "base_model.model.";
-constexpr std::string_view kPeftA = ".lora_A.weight";
-constexpr std::string_view kPeftB = ".lora_B.weight";
-constexpr std::string_view kPeftEmbeddingA = ".lora_embedding_A";
-constexpr std::string_view kPeftEmbeddingB = ".lora_embedding_B";
 // llama.cpp looks rows up in its lora_a: that of PEFT turned over.
 constexpr std::string_view kGgufEmbedding = "token_embd";
 constexpr std::string_view kGgufHead = "output";
@@ -65,9 +61,9 @@ Written written_of(const AdapterTensor& tensor, const std::string& source, const
                     ", which a LoRA GGUF cannot hold: export the merged model");
     const std::string end = tensor.name.substr(lora);
     const bool is_a = end == kPeftA || end == kPeftEmbeddingA;
-    if (!tensor.name.starts_with(kPrefix) || (!is_a && end != kPeftB && end != kPeftEmbeddingB))
+    if (!tensor.name.starts_with(kPeftPrefix) || (!is_a && end != kPeftB && end != kPeftEmbeddingB))
         throw Error(source + ": " + tensor.name + " is no LoRA tensor of a linear layer");
-    const std::string module = tensor.name.substr(kPrefix.size(), lora - kPrefix.size());
+    const std::string module = tensor.name.substr(kPeftPrefix.size(), lora - kPeftPrefix.size());
     const std::string weight = module + ".weight";
     const auto name = parse_hugging_face_name(*base.architecture, weight);
     if (!name)
@@ -205,7 +201,7 @@ class AdapterReader {
 
         AdapterTensor out;
         const std::string_view ends[] = {kPeftA, kPeftB, kPeftEmbeddingA, kPeftEmbeddingB};
-        out.name = std::string(kPrefix) + module +
+        out.name = std::string(kPeftPrefix) + module +
                    std::string(ends[(is_embedding ? 2 : 0) + (is_a ? 0 : 1)]);
         out.shape = stored.shape;
         out.values.resize(static_cast<std::size_t>(stored.shape.elements()));

@@ -10,6 +10,7 @@
 #include "garam/core/json.h"
 #include "garam/io/atomic_write.h"
 #include "garam/io/hub_cache.h"
+#include "garam/io/peft_keys.h"
 #include "garam/io/safetensors.h"
 
 namespace garam {
@@ -19,13 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfigName = "adapter_config.json";
 constexpr const char* kTensorsName = "adapter_model.safetensors";
-constexpr std::string_view kPrefix = "base_model.model.";
-constexpr std::string_view kEndA = ".lora_A.weight";
-constexpr std::string_view kEndB = ".lora_B.weight";
-constexpr std::string_view kEndEmbeddingA = ".lora_embedding_A";
-constexpr std::string_view kEndEmbeddingB = ".lora_embedding_B";
-constexpr std::string_view kEndTokens = ".token_adapter.trainable_tokens_delta";
-constexpr std::string_view kEndMagnitude = ".lora_magnitude_vector";
 constexpr std::string_view kEndBias = ".bias";
 constexpr std::int64_t kLargestRank = 1 << 20;
 
@@ -196,7 +190,7 @@ class ConfigReader {
 
 // The module path of a key "base_model.model.<module>.lora_X.weight".
 std::string module_of(const std::string& key, std::string_view end) {
-    return key.substr(kPrefix.size(), key.size() - kPrefix.size() - end.size());
+    return key.substr(kPeftPrefix.size(), key.size() - kPeftPrefix.size() - end.size());
 }
 
 class TensorReader {
@@ -216,7 +210,7 @@ class TensorReader {
         std::vector<AdapterTensor> tensors;
         for (const StoredTensor& stored : file_->tensors()) {
             const std::string& name = stored.name;
-            if (has_biases_ && name.starts_with(kPrefix) && name.ends_with(kEndBias)) {
+            if (has_biases_ && name.starts_with(kPeftPrefix) && name.ends_with(kEndBias)) {
                 tensors.push_back(values_of(stored));
                 continue;
             }
@@ -225,13 +219,13 @@ class TensorReader {
                 continue;
             }
             if (name.find(".base_layer.") != std::string::npos) continue;
-            if (is_dora_ && is_tensor_of_module(name, kEndMagnitude)) {
+            if (is_dora_ && is_tensor_of_module(name, kPeftMagnitude)) {
                 check_magnitude(stored);
                 tensors.push_back(values_of(stored));
                 continue;
             }
             const Pair* const pair = pair_of(name);
-            if (tokens_ > 0 && name.starts_with(kPrefix) && name.ends_with(kEndTokens)) {
+            if (tokens_ > 0 && name.starts_with(kPeftPrefix) && name.ends_with(kPeftTokens)) {
                 if (stored.shape.rank() != 2 || stored.shape[0] != tokens_)
                     throw Error(path_.string() + ": tensor " + name + " has shape " +
                                 stored.shape.to_string() + ", but " + kConfigName + " names " +
@@ -258,9 +252,9 @@ class TensorReader {
     [[noreturn]] void refuse_kind(const std::string& name) const {
         throw Error(path_.string() + ": tensor " + name +
                     " is not supported; supported are LoRA on linear layers (" +
-                    std::string(kPrefix) + "<module>" + std::string(kEndA) + " and " +
-                    std::string(kEndB) + "), on the embedding (" + std::string(kEndEmbeddingA) +
-                    " and " + std::string(kEndEmbeddingB) + ") and modules_to_save");
+                    std::string(kPeftPrefix) + "<module>" + std::string(kPeftA) + " and " +
+                    std::string(kPeftB) + "), on the embedding (" + std::string(kPeftEmbeddingA) +
+                    " and " + std::string(kPeftEmbeddingB) + ") and modules_to_save");
     }
 
     AdapterTensor values_of(const StoredTensor& stored) const {
@@ -282,42 +276,42 @@ class TensorReader {
         bool is_a;
     };
     static const Pair* pair_of(const std::string& name) {
-        static constexpr std::array<Pair, 4> kPairs = {{{kEndA, kEndB, true},
-                                                        {kEndB, kEndA, false},
-                                                        {kEndEmbeddingA, kEndEmbeddingB, true},
-                                                        {kEndEmbeddingB, kEndEmbeddingA, false}}};
+        static constexpr std::array<Pair, 4> kPairs = {{{kPeftA, kPeftB, true},
+                                                        {kPeftB, kPeftA, false},
+                                                        {kPeftEmbeddingA, kPeftEmbeddingB, true},
+                                                        {kPeftEmbeddingB, kPeftEmbeddingA, false}}};
         for (const Pair& pair : kPairs)
             if (name.ends_with(pair.end)) return &pair;
         return nullptr;
     }
 
     bool is_saved(const std::string& name) const {
-        if (!name.starts_with(kPrefix)) return false;
+        if (!name.starts_with(kPeftPrefix)) return false;
         const std::size_t end = name.rfind('.');
-        return end > kPrefix.size() &&
-               !saved_by(saved_, name.substr(kPrefix.size(), end - kPrefix.size())).empty();
+        return end > kPeftPrefix.size() &&
+               !saved_by(saved_, name.substr(kPeftPrefix.size(), end - kPeftPrefix.size())).empty();
     }
 
     // The weight of the embedding or the head, be it one with an adapter or trained tokens.
     static bool is_of_vocabulary(std::string name) {
         constexpr std::string_view kWeight = ".weight";
-        if (!name.starts_with(kPrefix) || !name.ends_with(kWeight)) return false;
+        if (!name.starts_with(kPeftPrefix) || !name.ends_with(kWeight)) return false;
         name.resize(name.size() - kWeight.size());
         for (const std::string_view part : {".base_layer", ".token_adapter"})
             if (name.ends_with(part)) name.resize(name.size() - part.size());
-        const std::string_view path = std::string_view(name).substr(kPrefix.size());
+        const std::string_view path = std::string_view(name).substr(kPeftPrefix.size());
         const std::string_view module = path.substr(path.rfind('.') + 1);
         return module == "embed_tokens" || module == "lm_head" || module == "wte";
     }
 
     static bool is_tensor_of_module(const std::string& name, std::string_view end) {
-        return name.starts_with(kPrefix) && name.ends_with(end) &&
-               name.size() > kPrefix.size() + end.size();
+        return name.starts_with(kPeftPrefix) && name.ends_with(end) &&
+               name.size() > kPeftPrefix.size() + end.size();
     }
 
     void check_magnitude(const StoredTensor& stored) const {
         const std::string b =
-            std::string(kPrefix) + module_of(stored.name, kEndMagnitude) + std::string(kEndB);
+            std::string(kPeftPrefix) + module_of(stored.name, kPeftMagnitude) + std::string(kPeftB);
         const StoredTensor* pair = file_->find(b);
         if (pair == nullptr)
             throw Error(path_.string() + ": tensor " + b + " is missing beside " + stored.name);
@@ -334,10 +328,11 @@ class TensorReader {
             throw Error(path_.string() + ": tensor " + stored.name + " has shape " +
                         stored.shape.to_string() + ", but r is " + std::to_string(rank) + " in " +
                         kConfigName);
-        const std::string other = std::string(kPrefix) + module + std::string(pair.other);
+        const std::string other = std::string(kPeftPrefix) + module + std::string(pair.other);
         if (file_->find(other) == nullptr)
             throw Error(path_.string() + ": tensor " + other + " is missing beside " + stored.name);
-        const std::string magnitude = std::string(kPrefix) + module + std::string(kEndMagnitude);
+        const std::string magnitude =
+            std::string(kPeftPrefix) + module + std::string(kPeftMagnitude);
         if (is_dora_ && file_->find(magnitude) == nullptr)
             throw Error(path_.string() + ": tensor " + magnitude + " is missing beside " +
                         stored.name + ", but use_dora is true in " + kConfigName);
@@ -452,7 +447,7 @@ PeftAdapter read_peft_adapter(const fs::path& given) {
 void write_peft_adapter(const fs::path& folder, const LoraSettings& settings,
                         const std::vector<std::pair<std::string, Tensor>>& tensors) {
     for (const auto& [name, tensor] : tensors) {
-        GARAM_CHECK(tensor.dtype() == DType::f32 && name.starts_with(kPrefix),
+        GARAM_CHECK(tensor.dtype() == DType::f32 && name.starts_with(kPeftPrefix),
                     name + " must be f32 under PEFT's key");
     }
     write_safetensors(folder / kTensorsName, tensors, {{"format", "pt"}});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "garam/io/peft_keys.h"
 #include "garam/models/config_reader.h"
 
 namespace garam {
@@ -244,15 +245,15 @@ std::string common_module(const DecoderFamily& family, const std::string& path) 
 }
 
 std::string own_adapter_key(const DecoderFamily& family, const std::string& key) {
-    constexpr std::string_view kPrefix = "base_model.model.";
     std::size_t end = key.rfind(".lora_");
     if (end == std::string::npos) end = key.rfind(".base_layer.");
     if (end == std::string::npos) end = key.rfind(".token_adapter.");
     if (end == std::string::npos && (key.ends_with(".bias") || key.ends_with(".weight")))
         end = key.rfind('.');
-    if (!key.starts_with(kPrefix) || end == std::string::npos || end < kPrefix.size()) return key;
-    const std::string path = key.substr(kPrefix.size(), end - kPrefix.size());
-    return std::string(kPrefix) + own_module(family, path) + key.substr(end);
+    if (!key.starts_with(kPeftPrefix) || end == std::string::npos || end < kPeftPrefix.size())
+        return key;
+    const std::string path = key.substr(kPeftPrefix.size(), end - kPeftPrefix.size());
+    return std::string(kPeftPrefix) + own_module(family, path) + key.substr(end);
 }
 
 }  // namespace garam

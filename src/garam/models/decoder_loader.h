@@ -104,7 +104,7 @@ class Decoder::Loader {
     void attach_adapters();
     void attach_adapter(const ModuleAdapter& adapter, std::uint32_t module,
                         std::optional<LoraAdapter>& lora, std::int64_t in, std::int64_t out,
-                        const std::array<std::string, 2>& names, bool is_packed);
+                        const std::array<std::string, 2>& keys, bool is_packed);
     void place_adapters(Projection& projection);
     void place_dora_scales();
     void link_gradients();

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "garam/core/error.h"
+#include "garam/io/peft_keys.h"
 #include "garam/models/decoder_loader.h"
 #include "garam/models/pissa.h"
 #include "garam/models/token_rows.h"
@@ -92,9 +93,9 @@ void Decoder::Loader::attach_adapters() {
         if (adapter == adapted_.end()) continue;
         const Shape& shape = files_.at(path + ".weight").shape;
         attach_adapter(adapter->second, module, linear->lora, shape[1], shape[0],
-                       {path + ".lora_A.weight", path + ".lora_B.weight"}, packed.contains(linear));
+                       {peft_key(path, kPeftA), peft_key(path, kPeftB)}, packed.contains(linear));
         if (lora.use_dora)
-            wanted_.push_back({"base_model.model." + path + ".lora_magnitude_vector",
+            wanted_.push_back({peft_key(path, kPeftMagnitude),
                                {shape[0]},
                                true,
                                &linear->lora->magnitude,
@@ -108,13 +109,14 @@ void Decoder::Loader::attach_adapters() {
     const std::string head(c.family->tensors.head);
     if (embedding_adapter_)
         attach_adapter(*embedding_adapter_, 0, model_.embedding_.lora, c.vocab_size, c.hidden_size,
-                       {embedding + ".lora_embedding_A", embedding + ".lora_embedding_B"}, false);
+                       {peft_key(embedding, kPeftEmbeddingA), peft_key(embedding, kPeftEmbeddingB)},
+                       false);
     if (head_adapter_)
         attach_adapter(*head_adapter_, module + 1, model_.head_.lora, c.hidden_size, c.vocab_size,
-                       {head + ".lora_A.weight", head + ".lora_B.weight"}, false);
+                       {peft_key(head, kPeftA), peft_key(head, kPeftB)}, false);
     for (const Slot& slot : slots_) {
         if (!is_trained(slot)) continue;
-        std::string key = "base_model.model." + slot.name;
+        std::string key = peft_key(slot.name, "");
         const bool inside = has_adapter(module_of(slot));
         if (inside) key.insert(key.rfind('.'), ".base_layer");
         start_of_.emplace(key, slot.stored);
@@ -122,14 +124,13 @@ void Decoder::Loader::attach_adapters() {
     }
     if (trains_tokens()) {
         const auto rows = static_cast<std::int64_t>(lora.trainable_token_indices.size());
-        wanted_.push_back(
-            {"base_model.model." + embedding + ".token_adapter.trainable_tokens_delta",
-             {rows, c.hidden_size},
-             true,
-             &model_.embedding_.table,
-             &model_.embedding_.token_gradient,
-             1,
-             true});
+        wanted_.push_back({peft_key(embedding, kPeftTokens),
+                           {rows, c.hidden_size},
+                           true,
+                           &model_.embedding_.table,
+                           &model_.embedding_.token_gradient,
+                           1,
+                           true});
     }
     if (!card_) return;
     for (const Packing& p : projections_)
@@ -144,15 +145,14 @@ bool Decoder::Loader::has_adapter(const std::string& path) const {
 
 void Decoder::Loader::attach_adapter(const ModuleAdapter& adapter, std::uint32_t module,
                                      std::optional<LoraAdapter>& lora, std::int64_t in,
-                                     std::int64_t out, const std::array<std::string, 2>& names,
+                                     std::int64_t out, const std::array<std::string, 2>& keys,
                                      bool is_packed) {
     lora.emplace();
     lora->scaling = static_cast<float>(adapter.scaling);
     lora->dropout = static_cast<float>(model_.lora_->lora_dropout);
     lora->module = module;
-    const std::string prefix = "base_model.model.";
-    wanted_.push_back({prefix + names[0], {adapter.rank, in}, true, &lora->A, &lora->A_gradient});
-    wanted_.push_back({prefix + names[1],
+    wanted_.push_back({keys[0], {adapter.rank, in}, true, &lora->A, &lora->A_gradient});
+    wanted_.push_back({keys[1],
                        {out, adapter.rank},
                        true,
                        &lora->B,
@@ -240,7 +240,7 @@ void Decoder::Loader::link_gradients() {
 
 // PEFT gives vectors B's rate.
 double Decoder::Loader::rate_factor(const Wanted& wanted) const {
-    return wanted.name.ends_with(".lora_B.weight") || (options_.lora && wanted.shape.rank() == 1)
+    return wanted.name.ends_with(kPeftB) || (options_.lora && wanted.shape.rank() == 1)
                ? options_.b_rate_factor
                : 1;
 }
@@ -253,7 +253,7 @@ void Decoder::Loader::place_taken_out() {
     for (const auto& [path, linear] : model_.linears_) {
         const std::string weight = path + ".weight";
         if (!taken_from_.contains(weight)) continue;
-        const std::size_t i = index.at("base_model.model." + path + ".lora_A.weight");
+        const std::size_t i = index.at(peft_key(path, kPeftA));
         model_.taken_out_.push_back(
             {i, {}, {}, &files_.at(weight), linear->weight, adapted_.at(linear).scaling});
         for (const std::size_t part : {i, i + 1})
@@ -281,18 +281,16 @@ void Decoder::Loader::initialise_adapters() {
             read_into(*start->second, parameter.master);
             continue;
         }
-        if (options_.init.is_pissa() && parameter.name.ends_with(".lora_A.weight")) continue;
-        if (parameter.name.ends_with(".trainable_tokens_delta")) {
+        if (options_.init.is_pissa() && parameter.name.ends_with(kPeftA)) continue;
+        if (parameter.name.ends_with(kPeftTokens)) {
             HostTensor rows(setup_.stream, parameter.master, false);
             read_rows(files_.at(std::string(model_.config_.family->tensors.embedding) + ".weight"),
                       model_.lora_->trainable_token_indices, rows.tensor().data<float>());
             rows.write();
             continue;
         }
-        if (parameter.name.ends_with(".lora_B.weight") ||
-            parameter.name.ends_with(".lora_embedding_A"))
-            continue;
-        if (parameter.name.ends_with(".lora_embedding_B")) {
+        if (parameter.name.ends_with(kPeftB) || parameter.name.ends_with(kPeftEmbeddingA)) continue;
+        if (parameter.name.ends_with(kPeftEmbeddingB)) {
             HostTensor b(setup_.stream, parameter.master, false);
             initialise_embedding_lora(options_.seed, i, b.tensor());
             b.write();

@@ -8,6 +8,7 @@
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
 #include "garam/io/atomic_write.h"
+#include "garam/io/peft_keys.h"
 #include "garam/io/safetensors_writer.h"
 #include "garam/models/decoder_config.h"
 #include "garam/models/model_folder.h"
@@ -16,8 +17,6 @@
 
 namespace garam {
 namespace {
-
-constexpr std::string_view kPrefix = "base_model.model.";
 
 // One adapter's change of one weight by its two factors, of the adapter's own memory.
 struct Change {
@@ -81,25 +80,24 @@ class ChangeReader {
     void add(const AdapterTensor& tensor) {
         std::string path = own_adapter_key(family_, tensor.name);
         const std::size_t lora = path.rfind(".lora_");
-        if (!path.starts_with(kPrefix))
+        if (!path.starts_with(kPeftPrefix))
             throw Error(source_ + ": " + tensor.name + " is no tensor of an adapter (" +
-                        std::string(kPrefix) + "…)");
-        path.erase(0, kPrefix.size());
+                        std::string(kPeftPrefix) + "…)");
+        path.erase(0, kPeftPrefix.size());
         if (const std::size_t token = path.rfind(".token_adapter."); token != std::string::npos)
             return add_tokens(tensor, path.substr(0, token) + ".weight");
         if (lora == std::string::npos) return add_whole(tensor, path);
-        const std::string end = path.substr(lora - kPrefix.size());
-        path = path.substr(0, lora - kPrefix.size()) + ".weight";
+        const std::string end = path.substr(lora - kPeftPrefix.size());
+        path = path.substr(0, lora - kPeftPrefix.size()) + ".weight";
         const bool is_embedding = path == ends_.embedding;
-        const bool is_a = end == (is_embedding ? ".lora_embedding_A" : ".lora_A.weight");
-        const bool is_magnitude = adapter_.settings.use_dora && end == ".lora_magnitude_vector";
-        if (!is_a && !is_magnitude &&
-            end != (is_embedding ? ".lora_embedding_B" : ".lora_B.weight"))
+        const bool is_a = end == (is_embedding ? kPeftEmbeddingA : kPeftA);
+        const bool is_magnitude = adapter_.settings.use_dora && end == kPeftMagnitude;
+        if (!is_a && !is_magnitude && end != (is_embedding ? kPeftEmbeddingB : kPeftB))
             throw Error(source_ + ": " + tensor.name + " is no LoRA tensor of its module");
         if (find(path) == nullptr) fail_without_place(tensor);
         // Patterns are of the names that the adapter's file has.
-        const std::string stored =
-            tensor.name.substr(kPrefix.size(), tensor.name.rfind(".lora_") - kPrefix.size());
+        const std::string stored = tensor.name.substr(
+            kPeftPrefix.size(), tensor.name.rfind(".lora_") - kPeftPrefix.size());
         Change& change = changes_[path];
         (is_a ? change.A : is_magnitude ? change.magnitude : change.B) = &tensor;
         change.is_embedding = is_embedding;

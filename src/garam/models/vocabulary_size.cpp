@@ -4,13 +4,13 @@
 #include <cstring>
 
 #include "garam/core/error.h"
+#include "garam/io/peft_keys.h"
 #include "garam/models/adapter_targets.h"
 #include "garam/models/decoder_config.h"
 
 namespace garam {
 namespace {
 
-constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::int64_t kRowsAtOnce = 1024;
 
 // The type in which a table's rows are written: its own, where rows have no scales.
@@ -96,7 +96,7 @@ std::string weight_of(const DecoderFamily& family, std::string key) {
     for (const std::string_view part : {".base_layer", ".token_adapter"})
         if (const std::size_t at = key.find(part); at != key.npos) key.erase(at, part.size());
     key = own_adapter_key(family, key);
-    return key.starts_with(kPrefix) ? key.substr(kPrefix.size()) : key;
+    return key.starts_with(kPeftPrefix) ? key.substr(kPeftPrefix.size()) : key;
 }
 
 }  // namespace
