@@ -1,5 +1,7 @@
 #include "garam/text/pre_tokenizer.h"
 
+#include <utility>
+
 #include "garam/core/error.h"
 
 namespace garam {
@@ -7,16 +9,10 @@ namespace {
 
 constexpr std::size_t kMaxSteps = 32;
 
-// GPT-2's pattern, which ByteLevel uses when use_regex is set (Radford et al. 2019, encoder.py).
-constexpr const char* kByteLevelPattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
-std::vector<ByteSpan> find_literal(std::string_view text, const std::string& literal) {
-    std::vector<ByteSpan> found;
+void find_literal(std::string_view text, const std::string& literal, std::vector<ByteSpan>& found) {
     for (std::size_t at = text.find(literal); at != std::string_view::npos;
          at = text.find(literal, at + literal.size()))
         found.push_back({at, at + literal.size()});
-    return found;
 }
 
 bool optional_flag(const Json& description, std::string_view key, bool otherwise,
@@ -30,6 +26,23 @@ bool optional_flag(const Json& description, std::string_view key, bool otherwise
 
 PreTokenizer::PreTokenizer(const Json* description, const std::string& source) {
     if (description != nullptr && !description->is_null()) add(*description, source);
+    for (const Step& step : steps_)
+        only_cuts_ = only_cuts_ && step.prefix == Prefix::never && step.replacement.empty() &&
+                     step.behavior != Behavior::removed;
+    const auto known = [&](std::size_t step) {
+        const Step& s = steps_[step];
+        const bool plain = s.pattern && s.behavior == Behavior::isolated && !s.invert;
+        return plain ? s.pattern->known() : KnownPattern::none;
+    };
+    std::erase_if(steps_, [](const Step& step) {
+        return step.prefix == Prefix::never && step.replacement.empty() && !step.pattern &&
+               step.literal.empty();
+    });
+    if (!only_cuts_) return;
+    // `number` alone leaves text between its matches.
+    if (steps_.size() == 1 && known(0) != KnownPattern::number) scanner_ = known(0);
+    if (steps_.size() == 2 && known(0) == KnownPattern::number && known(1) == KnownPattern::gpt2)
+        scanner_ = KnownPattern::numbers_in_gpt2;
 }
 
 void PreTokenizer::add(const Json& description, const std::string& source) {
@@ -80,7 +93,7 @@ void PreTokenizer::add(const Json& description, const std::string& source) {
             step.prefix = Prefix::always;
         }
         if (optional_flag(description, "use_regex", true, where))
-            step.pattern.emplace(kByteLevelPattern, where);
+            step.pattern.emplace(kGpt2Pattern, where);
         steps_.push_back(std::move(step));
         byte_level_ = true;
     } else if (type == "Metaspace") {
@@ -118,9 +131,21 @@ PieceList PreTokenizer::apply(AlignedText text, bool at_start) const {
     for (const Step& step : steps_) {
         if (step.prefix != Prefix::never || !step.replacement.empty())
             rewrite(list, step, at_start);
-        if (step.pattern || !step.literal.empty()) split(list, step);
+        if (step.pattern || !step.literal.empty()) split(list.text.text(), list.pieces, step);
     }
     return list;
+}
+
+void PreTokenizer::cut(std::string_view text, std::vector<ByteSpan>& pieces) const {
+    GARAM_CHECK(only_cuts_, "a pre-tokenizer that changes texts");
+    pieces.clear();
+    if (scanner_ != KnownPattern::none) {
+        scan(scanner_, text, pieces);
+        return;
+    }
+    if (!text.empty()) pieces.push_back({0, text.size()});
+    for (const Step& step : steps_)
+        split(text, pieces, step);
 }
 
 // Puts the prefix before pieces that lack it and replaces spaces.
@@ -153,17 +178,22 @@ void PreTokenizer::rewrite(PieceList& list, const Step& step, bool at_start) {
     list.pieces = std::move(pieces);
 }
 
-void PreTokenizer::split(PieceList& list, const Step& step) {
-    std::vector<ByteSpan> pieces;
+void PreTokenizer::split(std::string_view text, std::vector<ByteSpan>& pieces, const Step& step) {
+    const std::vector<ByteSpan> whole = std::exchange(pieces, {});
+    std::vector<ByteSpan> matches;
     struct Part {
         ByteSpan span;
         bool match;
     };
     std::vector<Part> parts;
-    for (const ByteSpan piece : list.pieces) {
-        const std::string_view view = list.text.view(piece);
-        const std::vector<ByteSpan> matches =
-            step.pattern ? step.pattern->find_all(view) : find_literal(view, step.literal);
+    for (const ByteSpan piece : whole) {
+        const std::string_view view = text.substr(piece.begin, piece.end - piece.begin);
+        matches.clear();
+        if (step.pattern) {
+            step.pattern->find_all(view, matches);
+        } else {
+            find_literal(view, step.literal, matches);
+        }
         parts.clear();
         std::size_t at = 0;
         const auto add = [&](std::size_t begin, std::size_t end, bool match) {
@@ -205,7 +235,6 @@ void PreTokenizer::split(PieceList& list, const Step& step) {
             }
         }
     }
-    list.pieces = std::move(pieces);
 }
 
 }  // namespace garam
