@@ -2,8 +2,9 @@
 
   tokenizer_peer.py prepare DATA FOLDER    writes FOLDER/NAME.jsonl (one text a line, 200 to 2000 bytes, no text twice)
                                            and FOLDER/tokenizers/NAME from the reference data
-  tokenizer_peer.py measure FOLDER [PASSES]    MB/s of encode_batch and encode_batch_fast, the faster one counts
+  tokenizer_peer.py measure FOLDER [PASSES [--per_core]]    MB/s of encode_batch and encode_batch_fast, the faster counts
 
+With --per_core one thread in its own time, which other work on the machine distorts less; else all processors.
 `first` is the pass of a tokenizer that was just made, `steady` that of one which has seen the texts; medians, least and
 most in brackets. The sum over the ids is to be the one that tokenizer_bench prints.
 """
@@ -16,7 +17,9 @@ import statistics
 import sys
 import time
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+PER_CORE = "--per_core" in sys.argv
+os.environ["TOKENIZERS_PARALLELISM"] = "false" if PER_CORE else "true"
+clock = time.process_time if PER_CORE else time.perf_counter
 LEAST, MOST = 200, 2000
 
 
@@ -94,11 +97,12 @@ def sum_of(encodings):
 def measure(folder, passes):
     import tokenizers
 
-    print(f"tokenizers {tokenizers.__version__}, {len(os.sched_getaffinity(0))} processors")
+    processors = "one thread, processor time" if PER_CORE else f"{len(os.sched_getaffinity(0))} processors"
+    print(f"tokenizers {tokenizers.__version__}, {processors}")
     for path in sorted((folder / "tokenizers").iterdir()):
-        began = time.perf_counter()
+        began = clock()
         tokenizer = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json"))
-        print(f"{path.name} loaded in {time.perf_counter() - began:.3f} s")
+        print(f"{path.name} loaded in {clock() - began:.3f} s")
         for rows in sorted(folder.glob("*.jsonl")):
             texts = [json.loads(line) for line in rows.read_text("utf-8").split("\n") if line]
             size = sum(len(text.encode("utf-8")) for text in texts) / 1e6
@@ -119,9 +123,9 @@ def measure(folder, passes):
 
 def timed(tokenizer, method, texts):
     encode = getattr(tokenizer, method)
-    began = time.perf_counter()
+    began = clock()
     encode(texts, add_special_tokens=False)
-    return time.perf_counter() - began
+    return clock() - began
 
 
 if sys.argv[1] == "prepare":
