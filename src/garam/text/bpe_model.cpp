@@ -165,8 +165,10 @@ BpeModel::BpeModel(const Json& model, bool byte_level, const Vocabulary& vocabul
         throw Error(where + ": " + std::to_string(merges.size()) + " merges are too many");
     merges_ = std::make_unique<Merges>(merges.size());
     std::string joined;
+    const std::string list = where + ".merges[";
+    std::string here;
     for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-        const std::string here = where + ".merges[" + std::to_string(rank) + "]";
+        here.assign(list).append(std::to_string(rank)).append("]");
         const auto [left, right] = parts_of_merge(merges[rank], here);
         joined.assign(left);
         joined += right;

@@ -53,7 +53,8 @@ void BpeTokenizer::read_vocabulary(const TokenizerFiles& files) {
                     "\" is not supported; supported is BPE");
     const Json& vocab = model.at("vocab", where);
     for (const auto& [token, id] : vocab.object(where + ".vocab"))
-        vocabulary_.add(token, id.integer(where + ".vocab[\"" + token + "\"]"));
+        vocabulary_.add(
+            token, id.is_int() ? id.integer() : id.integer(where + ".vocab[\"" + token + "\"]"));
     if (vocabulary_.size() == 0) throw Error(where + ".vocab is empty");
 }
 
@@ -158,7 +159,7 @@ class Kept {
 
 }  // namespace
 
-// Where neither normalizer nor pre-tokenizer changes the text, the ids say where the tokens are.
+// Where neither normalizer nor pre-tokenizer changes a text, the ids say where the tokens are.
 void BpeTokenizer::encode_unchanged(std::string_view text, std::size_t begin,
                                     const Found& found) const {
     thread_local std::vector<ByteSpan> pieces;
@@ -214,8 +215,8 @@ void BpeTokenizer::encode(std::string_view text, const EncodeOptions& options,
                     " bytes is too long to encode at once (at most 1 GiB); cut it up");
     if (const std::size_t bad = first_invalid_utf8(text); bad != std::string_view::npos)
         throw Error("the text is not valid UTF-8 at byte " + std::to_string(bad));
-    const bool unchanged =
-        normalizer_.changes_nothing() && pre_tokenizer_.only_cuts() && model_->covers_all();
+    const bool direct =
+        pre_tokenizer_.only_cuts() && model_->covers_all() && normalized_tokens_.empty();
     thread_local std::vector<AddedTokenMatcher::Part> parts;
     const Kept<AddedTokenMatcher::Part> kept(parts);
     raw_tokens_.split(text, options.parse_special_tokens, parts);
@@ -224,7 +225,7 @@ void BpeTokenizer::encode(std::string_view text, const EncodeOptions& options,
             text.substr(part.span.begin, part.span.end - part.span.begin);
         if (part.id) {
             found.add(*part.id, part.span);
-        } else if (unchanged) {
+        } else if (direct && normalizer_.leaves(segment)) {
             encode_unchanged(segment, part.span.begin, found);
         } else {
             encode_aligned(AlignedText(segment, part.span.begin), part.span.begin == 0,

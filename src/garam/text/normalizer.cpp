@@ -149,4 +149,10 @@ AlignedText Normalizer::apply(AlignedText text) const {
     return text;
 }
 
+bool Normalizer::leaves(std::string_view text) const {
+    return std::all_of(steps_.begin(), steps_.end(), [&](const Step& step) {
+        return step.kind == Kind::compose && is_normal(text, step.form);
+    });
+}
+
 }  // namespace garam
