@@ -51,7 +51,7 @@ std::vector<std::string> merged(std::string_view word, const Merges& merges) {
 
 Merges random_merges(std::uint64_t seed) {
     Merges merges;
-    std::vector<std::string> tokens = {"a", "b", "c"};
+    std::vector<std::string> tokens = {"a", "b", "c", "d", "e", "f"};
     std::uint64_t state = seed;
     while (merges.size() < 40) {
         const std::string left = tokens[next_random(state) % tokens.size()];
@@ -66,7 +66,8 @@ Merges random_merges(std::uint64_t seed) {
     return merges;
 }
 
-// Words of the lengths at which the way changes: 32 bytes (remembered), 64 (looked through), more (a heap).
+// Words of the lengths at which the way changes: 32 bytes (remembered), 64 (looked through), more (cut up, a
+// heap). Of six letters some stand side by side in no token, so long words are cut.
 TEST(FastPath, MergesByDefinition) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
         const Merges merges = random_merges(seed);
@@ -78,7 +79,7 @@ TEST(FastPath, MergesByDefinition) {
             for (int i = 0; i < 20; ++i) {
                 std::string word;
                 while (word.size() < size)
-                    word += static_cast<char>('a' + next_random(state) % 3);
+                    word += static_cast<char>('a' + next_random(state) % (seed % 2 == 0 ? 6 : 2));
                 const std::vector<std::string> want = merged(word, merges);
                 for (const bool again : {false, true}) {
                     const Encoding got = tokenizer->encode(word, {});
@@ -99,6 +100,50 @@ TEST(FastPath, MergesByDefinition) {
             }
         }
     }
+}
+
+std::string spaced(std::string text) {
+    for (std::size_t at = text.find(' '); at != std::string::npos; at = text.find(' ', at))
+        text.replace(at, 1, "▁");
+    return text;
+}
+
+// A whole text is one piece there; it is cut before spaces unless a token has one inside.
+TEST(FastPath, MergesSentencePieceTextsByDefinition) {
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+        Merges merges = random_merges(seed);
+        for (auto& [left, right] : merges) {
+            for (std::string* side : {&left, &right})
+                std::replace(side->begin(), side->end(), 'a', ' ');
+        }
+        std::vector<std::string> pieces = {"▁", "b", "c", "d", "e", "f"};
+        Merges spelled;
+        for (const auto& [left, right] : merges)
+            spelled.emplace_back(spaced(left), spaced(right));
+        const auto tokenizer = load(testing::sentencepiece_json(pieces, spelled));
+        std::uint64_t state = seed + 1000;
+        for (int i = 0; i < 200; ++i) {
+            std::string text;
+            while (text.size() < static_cast<std::size_t>(i))
+                text += " bcdef"[next_random(state) % 6];
+            const std::vector<std::string> want = merged(" " + text, merges);
+            const Encoding got = tokenizer->encode(text, {});
+            ASSERT_EQ(got.ids.size(), i == 0 ? 0 : want.size()) << text;
+            for (std::size_t t = 0; t < got.ids.size(); ++t)
+                ASSERT_EQ(tokenizer->token_of(got.ids[t]), spaced(want[t])) << text;
+        }
+    }
+}
+
+// Where merges join tokens of bytes, these are more than their byte, and may reach over any cut.
+TEST(FastPath, JoinedByteTokens) {
+    const auto tokenizer = load(testing::sentencepiece_json(
+        {"▁", "x", "<0xC3><0xA9>", "<0xA9><0xC3>"}, {{"<0xA9>", "<0xC3>"}, {"<0xC3>", "<0xA9>"}}));
+    const Encoding one = tokenizer->encode("xé", {});
+    ASSERT_EQ(one.ids, (Ids{259, 260, 261}));
+    EXPECT_EQ(one.spans[2].begin, 1u);
+    EXPECT_EQ(one.spans[2].end, 3u);
+    EXPECT_EQ(tokenizer->encode_ids("éé", {}), (Ids{259, 3 + 0xC3, 262, 3 + 0xA9}));
 }
 
 // More words than the cache has places, of two models that disagree on all of them.
