@@ -8,6 +8,8 @@
 #include "garam/core/parallel.h"
 #include "garam/text/pattern_scanner.h"
 #include "garam/text/tokenizer_files.h"
+#include "garam/text/unicode.h"
+#include "garam/text/unicode_normal_form.h"
 #include "tokenizer_data.h"
 #include "toy_tokenizer.h"
 
@@ -171,6 +173,37 @@ TEST(FastPath, NulBytesCount) {
     EXPECT_EQ(tokenizer->encode_ids(nul, {}), (Ids{0}));
     EXPECT_EQ(tokenizer->encode_ids(nul + nul, {}), (Ids{0, 0}));
     EXPECT_EQ(tokenizer->encode_ids(nul, {}), (Ids{0}));
+}
+
+// The Angstrom sign behind a text is normalised on its own, and takes the text the long way.
+TEST(FastPath, TextsInNormalFormStay) {
+    std::size_t normal = 0;
+    const auto check = [&](const std::string& text, NormalForm form) {
+        if (!is_normal(text, form)) return;
+        ++normal;
+        const std::string sign = form.compose ? "\u00C5" : "A\u030A";
+        ASSERT_EQ(normal_form(AlignedText(text + "\u212B", 0), form).text(), text + sign) << text;
+    };
+    for (const NormalForm form : {NormalForm{true, false}, NormalForm{false, false},
+                                  NormalForm{true, true}, NormalForm{false, true}}) {
+        for (char32_t c = 0; c < 0x110000; c += c < 0x3000 ? 1 : 61) {
+            if (c >= 0xD800 && c < 0xE000) continue;
+            std::string text;
+            for (const char* beside : {"e", "\u00E9", "\u1100", "\uAC00"}) {
+                text = beside;
+                append_utf8(text, c);
+                check(text + beside, form);
+            }
+        }
+        for (std::uint64_t seed = 0; seed < 2000; ++seed)
+            check(random_text(seed, 1 + seed % 5), form);
+    }
+    EXPECT_GT(normal, 50'000u);
+    EXPECT_TRUE(is_normal("\u00E9 \uAC00\uB098\u4E00", {true, false}));
+    EXPECT_FALSE(is_normal("e\u0301", {true, false}));
+    EXPECT_FALSE(is_normal("\u1100\u1161", {true, false}));
+    EXPECT_FALSE(is_normal("\uAC00", {false, false}));
+    EXPECT_FALSE(is_normal("\uFB01", {true, true}));
 }
 
 Json split(const std::string& pattern) {
