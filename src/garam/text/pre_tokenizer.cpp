@@ -1,6 +1,9 @@
 #include "garam/text/pre_tokenizer.h"
 
 #include "garam/core/error.h"
+#include "garam/text/bpe_model.h"
+#include "garam/text/character_filter.h"
+#include "garam/text/character_split.h"
 
 namespace garam {
 namespace {
@@ -35,9 +38,7 @@ PreTokenizer::PreTokenizer(const Json* description, const std::string& source) {
 void PreTokenizer::add(const Json& description, const std::string& source) {
     const std::string where = source + ": pre_tokenizer";
     const std::string& type = description.at("type", where).string(where + ".type");
-    if (byte_level_)
-        throw Error(where + ": \"" + type +
-                    "\" after ByteLevel is not supported; ByteLevel must be the last step");
+    if (byte_level_) spell_bytes();  // Falcon's sequence goes on behind it
     if (steps_.size() >= kMaxSteps) throw Error(where + ": more than 32 steps");
     Step step;
     if (type == "Sequence") {
@@ -54,19 +55,7 @@ void PreTokenizer::add(const Json& description, const std::string& source) {
         }
         step.invert = optional_flag(description, "invert", false, where);
         const std::string& behavior = description.at("behavior", where).string(where + ".behavior");
-        if (behavior == "Isolated") {
-            step.behavior = Behavior::isolated;
-        } else if (behavior == "Removed") {
-            step.behavior = Behavior::removed;
-        } else if (behavior == "MergedWithPrevious") {
-            step.behavior = Behavior::merged_with_previous;
-        } else if (behavior == "MergedWithNext") {
-            step.behavior = Behavior::merged_with_next;
-        } else if (behavior == "Contiguous") {
-            step.behavior = Behavior::contiguous;
-        } else {
-            throw Error(where + ": Split behavior \"" + behavior + "\" is not supported");
-        }
+        step.behavior = behavior_of(behavior, where);
         steps_.push_back(std::move(step));
     } else if (type == "Digits") {
         step.pattern.emplace("\\p{N}", where);
@@ -106,10 +95,48 @@ void PreTokenizer::add(const Json& description, const std::string& source) {
         }
         steps_.push_back(std::move(step));
     } else {
-        throw Error(where + " \"" + type +
-                    "\" is not supported; supported are Sequence, Split, Digits, ByteLevel and "
-                    "Metaspace");
+        const std::vector<CharacterSplit> splits = character_splits(description, type, where);
+        if (splits.empty())
+            throw Error(where + " \"" + type +
+                        "\" is not supported; supported are Sequence, Split, Digits, ByteLevel, "
+                        "Metaspace, Whitespace, WhitespaceSplit, Punctuation, BertPreTokenizer, "
+                        "CharDelimiterSplit and FixedLength");
+        for (const CharacterSplit& split : splits) {
+            Step made;
+            made.find = split.find;
+            made.invert = split.invert;
+            made.behavior = behavior_of(split.behavior, where);
+            steps_.push_back(std::move(made));
+        }
     }
+}
+
+PreTokenizer::Behavior PreTokenizer::behavior_of(const std::string& name,
+                                                 const std::string& where) {
+    if (name == "Isolated") return Behavior::isolated;
+    if (name == "Removed") return Behavior::removed;
+    if (name == "MergedWithPrevious") return Behavior::merged_with_previous;
+    if (name == "MergedWithNext") return Behavior::merged_with_next;
+    if (name == "Contiguous") return Behavior::contiguous;
+    throw Error(where + ": the behavior \"" + name + "\" is not supported");
+}
+
+void PreTokenizer::spell_bytes() {
+    if (!byte_level_) return;
+    steps_.back().spells_bytes = true;
+    byte_level_ = false;
+}
+
+void PreTokenizer::spell(PieceList& list) {
+    // Where each byte of the text will be; pieces need not cover all of it.
+    std::vector<std::size_t> places{0};
+    places.reserve(list.text.text().size() + 1);
+    for (const char byte : list.text.text())
+        places.push_back(places.back() +
+                         (byte_characters()[static_cast<unsigned char>(byte)] < 0x80 ? 1 : 2));
+    for (ByteSpan& piece : list.pieces)
+        piece = {places[piece.begin], places[piece.end]};
+    list.text = spelled_as_bytes(list.text);
 }
 
 PieceList PreTokenizer::apply(AlignedText text, bool at_start) const {
@@ -118,7 +145,8 @@ PieceList PreTokenizer::apply(AlignedText text, bool at_start) const {
     for (const Step& step : steps_) {
         if (step.prefix != Prefix::never || !step.replacement.empty())
             rewrite(list, step, at_start);
-        if (step.pattern || !step.literal.empty()) split(list, step);
+        if (step.pattern || step.find || !step.literal.empty()) split(list, step);
+        if (step.spells_bytes) spell(list);
     }
     return list;
 }
@@ -162,8 +190,9 @@ void PreTokenizer::split(PieceList& list, const Step& step) {
     std::vector<Part> parts;
     for (const ByteSpan piece : list.pieces) {
         const std::string_view view = list.text.view(piece);
-        const std::vector<ByteSpan> matches =
-            step.pattern ? step.pattern->find_all(view) : find_literal(view, step.literal);
+        const std::vector<ByteSpan> matches = step.pattern ? step.pattern->find_all(view)
+                                              : step.find  ? step.find(view)
+                                                           : find_literal(view, step.literal);
         parts.clear();
         std::size_t at = 0;
         const auto add = [&](std::size_t begin, std::size_t end, bool match) {
