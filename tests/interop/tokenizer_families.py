@@ -17,7 +17,10 @@ import unicodedata
 
 import sentencepiece
 import tokenizers
+import transformers
 from tokenizers import Tokenizer
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "text" / "files"))
 
 import tokenizer_structures
 from text_interop import from_data, from_gguf, probe_beside, random_text, reference_data
@@ -157,6 +160,61 @@ def check(name, program, model, reference, count, rng, offsets=False, normalizes
     return differences.count
 
 
+def alone(text):
+    """Without what joins the character before or behind it: sentencepiece and `tokenizers` (and so Transformers)
+    apply a charsmap to such clusters each in its own way."""
+
+    def joins(character):
+        code = ord(character)
+        jamo = 0x1100 <= code < 0x1200 or 0xA960 <= code < 0xA980 or 0xD7B0 <= code < 0xD800
+        return unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf", "Sk") or jamo or character == "\r" or 0xE33 == code or 0xEB3 == code
+
+    return "".join(character for character in text if not joins(character))
+
+
+def check_sentencepiece(name, program, model_bytes, config, folder, count, rng):
+    """A tokenizer.model beside the sentencepiece package, and saved beside `tokenizers` and Transformers."""
+    target = folder / "".join(c if c.isalnum() else "-" for c in name)
+    saved = target / "saved"
+    saved.mkdir(parents=True)
+    (target / "tokenizer.model").write_bytes(model_bytes)
+    if config:
+        (target / "tokenizer_config.json").write_text(json.dumps(config))
+    package_rules = tokenizer_structures.proto_of(model_bytes).normalizer_spec.name
+    package = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
+    probe = Probe(program, target)
+    answer = probe.ask(op="save", folder=str(saved))
+    if answer:
+        print(f"FAIL {name}: {answer}")
+        return 1
+    differences = Differences()
+    for first in range(0, count, BATCH):
+        # Control pieces are found in a text here, and by Transformers; sentencepiece spells them.
+        texts = [random_text(rng, []) for _ in range(min(BATCH, count - first))]
+        if "nmt_nfkc" in package_rules:
+            texts = [alone(text) for text in texts]
+        got = probe.ask(op="encode_all", texts=texts)["encodings"]
+        for text, ours, want in zip(texts, got, package.encode(texts)):
+            differences.equal("ids", text, ours.get("ids", ours), want)
+        rows = [ids for ids in package.encode(texts)]
+        for row, ours in zip(rows, probe.ask(op="decode_all", ids=rows)["decodings"]):
+            if package.unk_id() not in row:  # a surface of its own there
+                differences.equal("text", row, ours["text"], package.decode(row))
+    probe.close()
+    verdict = "ok" if differences.count == 0 else "FAIL"
+    print(f"{verdict} {name}, beside sentencepiece: {count} strings, {differences.count} differences", flush=True)
+    reference = Tokenizer.from_file(str(saved / "tokenizer.json"))
+    auto = transformers.AutoTokenizer.from_pretrained(str(saved))
+    texts = [random_text(rng, []) for _ in range(200)]
+    differences_of_saved = Differences()
+    for text in texts:
+        differences_of_saved.equal(
+            "Transformers' ids", text, auto(text, add_special_tokens=False)["input_ids"], reference.encode(text, add_special_tokens=False).ids
+        )
+    failures = check(f"{name}, saved as tokenizer.json", program, target, reference, count, rng, normalizes=True)
+    return differences.count + differences_of_saved.count + failures
+
+
 def made_here(name, tokenizer, folder):
     target = folder / "".join(c if c.isalnum() else "-" for c in name)
     target.mkdir()
@@ -199,6 +257,9 @@ def main():
             normalizes = name in tokenizer_structures.NORMALIZED
             title = f"{name} (same structure)"
             failures += check(title, program, model, reference, options.count, rng, not normalizes, normalizes)
+    for name, (make, config) in tokenizer_structures.sentencepiece_models(lines, options.vocabulary).items():
+        if wanted(name):
+            failures += check_sentencepiece(name, program, make(), config, options.work, options.count, rng)
     return 1 if failures else 0
 
 

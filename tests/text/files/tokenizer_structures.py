@@ -365,3 +365,32 @@ def structures(lines, size):
         "CLIP": lambda: clip(lines, size),
         "every step": lambda: split_all(lines, size),
     }
+
+
+def sentencepiece_models(lines, size):
+    """name -> a function that makes the bytes of a tokenizer.model, and its tokenizer_config.json."""
+    identity = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "byte_fallback": True}
+    symbols = ["\n\n", "<table>", "▁▁▁", "<b>"]
+    gemma = {**identity, "pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3, "add_dummy_prefix": False, "split_digits": True}
+    return {
+        "Llama's tokenizer.model (BPE)": (
+            lambda: sentencepiece_model(lines, size, "bpe", **identity),
+            {"tokenizer_class": "LlamaTokenizer", "legacy": True},
+        ),
+        "Gemma's tokenizer.model (BPE)": (
+            lambda: sentencepiece_model(
+                lines, size, "bpe", user_defined_symbols=symbols, control_symbols=["<start_of_turn>"], **gemma
+            ),
+            {"tokenizer_class": "GemmaTokenizer"},
+        ),
+        "T5's spiece.model (Unigram)": (
+            lambda: sentencepiece_model(lines, size, "unigram", pad_id=0, eos_id=1, unk_id=2, bos_id=-1),
+            {"tokenizer_class": "T5Tokenizer", "extra_ids": 10},
+        ),
+        "a tokenizer.model (Unigram, nmt_nfkc_cf, byte fallback)": (
+            lambda: sentencepiece_model(
+                lines, size, "unigram", normalization_rule_name="nmt_nfkc_cf", byte_fallback=True, user_defined_symbols=["<sep>", "##"]
+            ),
+            {},
+        ),
+    }
