@@ -1,18 +1,20 @@
 // Byte-pair encoding of one piece (Sennrich et al. 2016, as in the reference's BPE model): the piece
 // begins as characters, or as bytes; the neighbouring pair with the lowest merge rank is joined, leftmost
-// first, until none is left. O(n log n) in the bytes of the piece.
+// first, until none is left. O(n log n) in the bytes of the piece. Short pieces are remembered (WordCache).
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "garam/core/json.h"
+#include "garam/text/tokenizer.h"
 #include "garam/text/vocabulary.h"
 
 namespace garam {
@@ -48,10 +50,24 @@ class BpeModel {
     // unknown token, or vanish where it has none, as in the reference. Thread-safe.
     void encode(std::string_view piece, std::vector<Token>& out) const;
 
-  private:
-    struct Merges;
-    class Cache;
+    // Whether the tokens of any piece lie end to end over its bytes, each as long as byte_length() says: the
+    // model knows all bytes. Then the ids alone say where the tokens are.
+    bool covers_all() const { return covers_all_; }
+    std::uint32_t byte_length(std::int32_t id) const {
+        return byte_lengths_[static_cast<std::size_t>(id)];
+    }
+    // Where covers_all(): appends the ids of the tokens of these pieces of `text`, which lie end to end.
+    // Thread-safe.
+    void encode_ids(std::string_view text, std::span<const ByteSpan> pieces,
+                    std::vector<std::int32_t>& out) const;
 
+  private:
+    class Merges;
+
+    void encode_anew(std::string_view piece, std::vector<Token>& out) const;
+    std::size_t encode_ids_anew(std::string_view piece, std::int32_t* out) const;
+    std::optional<std::int32_t> whole_token(std::string_view piece) const;
+    std::size_t merge_short(std::int32_t* ids, std::uint32_t* ranks, std::size_t count) const;
     void start_as_bytes(std::string_view piece, std::vector<Token>& out) const;
     void start_as_characters(std::string_view piece, std::vector<Token>& out) const;
     void merge(std::vector<Token>& tokens) const;
@@ -65,8 +81,11 @@ class BpeModel {
     std::string end_suffix_;         // of the last one
     std::optional<std::int32_t> unknown_;
     std::array<std::int32_t, 256> byte_ids_;  // of the bytes' own tokens, -1 where there is none
+    bool covers_all_ = false;
+    std::vector<std::uint32_t> byte_lengths_;  // of the text that a token stands for, by id
+    std::size_t longest_token_ = 0;            // bytes
     std::unique_ptr<Merges> merges_;
-    std::unique_ptr<Cache> cache_;
+    std::uint32_t number_;  // in WordCache
 };
 
 }  // namespace garam

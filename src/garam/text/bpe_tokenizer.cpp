@@ -81,10 +81,15 @@ void BpeTokenizer::read_added_tokens(const TokenizerFiles& files) {
         token.special = true;
         take(token);
     }
+    // Normalized tokens are found after the others. Where nothing is normalized and there are no others,
+    // that is the same as at once.
+    const bool at_once = normalizer_.changes_nothing() &&
+                         std::all_of(tokens.begin(), tokens.end(),
+                                     [](const AddedToken& token) { return token.normalized; });
     special_.resize(static_cast<std::size_t>(vocabulary_.size()), false);
     for (const AddedToken& token : tokens) {
         if (token.special) special_[static_cast<std::size_t>(token.id)] = true;
-        if (token.normalized) {  // found after the others, even where nothing is normalized
+        if (token.normalized && !at_once) {
             const std::string spelling = normalizer_.apply(AlignedText(token.content, 0)).text();
             normalized_tokens_.add(token, spelling);
             normalized_spelling_.emplace(token.id, spelling);
@@ -145,8 +150,47 @@ void BpeTokenizer::put_around(const Json& id, bool behind, const std::string& na
     (behind ? suffix_ : prefix_).push_back(static_cast<std::int32_t>(value));
 }
 
-void BpeTokenizer::encode_segment(AlignedText text, bool at_start, bool parse_special,
-                                  Encoding& out) const {
+namespace {
+
+// Memory that a thread keeps from one text to the next; never more than this after a long one.
+constexpr std::size_t kKept = std::size_t{1} << 16;  // entries
+
+template <class T>
+class Kept {
+  public:
+    explicit Kept(std::vector<T>& kept) : kept_(kept) { kept_.clear(); }
+    ~Kept() {
+        if (kept_.capacity() > kKept) kept_ = {};
+    }
+    Kept(const Kept&) = delete;
+    Kept& operator=(const Kept&) = delete;
+
+  private:
+    std::vector<T>& kept_;
+};
+
+}  // namespace
+
+// Where neither normalizer nor pre-tokenizer changes a text, the ids say where the tokens are.
+void BpeTokenizer::encode_unchanged(std::string_view text, std::size_t begin,
+                                    const Found& found) const {
+    thread_local std::vector<ByteSpan> pieces;
+    const Kept<ByteSpan> kept(pieces);
+    pre_tokenizer_.cut(text, pieces);
+    const std::size_t before = found.ids.size();
+    model_->encode_ids(text, pieces, found.ids);
+    if (found.spans == nullptr) return;
+    std::vector<ByteSpan>& spans = *found.spans;
+    spans.resize(found.ids.size());
+    for (std::size_t i = before, at = begin; i < spans.size(); ++i) {
+        const std::size_t end = at + model_->byte_length(found.ids[i]);
+        spans[i] = {at, end};
+        at = end;
+    }
+}
+
+void BpeTokenizer::encode_aligned(AlignedText text, bool at_start, bool parse_special,
+                                  const Found& found) const {
     std::vector<BpeModel::Token> tokens;
     const auto encode_text = [&](AlignedText segment, bool first) {
         const PieceList list = pre_tokenizer_.apply(std::move(segment), first);
@@ -157,11 +201,9 @@ void BpeTokenizer::encode_segment(AlignedText text, bool at_start, bool parse_sp
             } else {
                 model_->encode(list.text.view(piece), tokens);
             }
-            for (const BpeModel::Token& token : tokens) {
-                out.ids.push_back(token.id);
-                out.spans.push_back(
-                    list.text.source(piece.begin + token.begin, piece.begin + token.end));
-            }
+            for (const BpeModel::Token& token : tokens)
+                found.add(token.id,
+                          list.text.source(piece.begin + token.begin, piece.begin + token.end));
         }
     };
     text = normalizer_.apply(std::move(text));
@@ -169,15 +211,15 @@ void BpeTokenizer::encode_segment(AlignedText text, bool at_start, bool parse_sp
         encode_text(std::move(text), at_start);
         return;
     }
-    const auto parts = normalized_tokens_.split(text.text(), parse_special);
+    std::vector<AddedTokenMatcher::Part> parts;
+    normalized_tokens_.split(text.text(), parse_special, parts);
     if (parts.size() == 1 && !parts.front().id) {
         encode_text(std::move(text), at_start);
         return;
     }
     for (const auto& part : parts) {
         if (part.id) {
-            out.ids.push_back(*part.id);
-            out.spans.push_back(text.source(part.span));
+            found.add(*part.id, text.source(part.span));
         } else {
             AlignedTextBuilder builder(text);
             builder.keep(part.span.begin, part.span.end);
@@ -186,38 +228,64 @@ void BpeTokenizer::encode_segment(AlignedText text, bool at_start, bool parse_sp
     }
 }
 
-Encoding BpeTokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+void BpeTokenizer::encode(std::string_view text, const EncodeOptions& options,
+                          const Found& found) const {
     if (text.size() > kMaxTextBytes)
         throw Error("a text of " + std::to_string(text.size()) +
                     " bytes is too long to encode at once (at most 1 GiB); cut it up");
     if (const std::size_t bad = first_invalid_utf8(text); bad != std::string_view::npos)
         throw Error("the text is not valid UTF-8 at byte " + std::to_string(bad));
-    Encoding out;
-    for (const auto& part : raw_tokens_.split(text, options.parse_special_tokens)) {
+    const bool direct =
+        model_ && pre_tokenizer_.only_cuts() && model_->covers_all() && normalized_tokens_.empty();
+    thread_local std::vector<AddedTokenMatcher::Part> parts;
+    const Kept<AddedTokenMatcher::Part> kept(parts);
+    raw_tokens_.split(text, options.parse_special_tokens, parts);
+    for (const auto& part : parts) {
+        const std::string_view segment =
+            text.substr(part.span.begin, part.span.end - part.span.begin);
         if (part.id) {
-            out.ids.push_back(*part.id);
-            out.spans.push_back(part.span);
+            found.add(*part.id, part.span);
+        } else if (direct && normalizer_.leaves(segment)) {
+            encode_unchanged(segment, part.span.begin, found);
         } else {
-            const std::size_t size = part.span.end - part.span.begin;
-            encode_segment(AlignedText(text.substr(part.span.begin, size), part.span.begin),
-                           part.span.begin == 0, options.parse_special_tokens, out);
+            encode_aligned(AlignedText(segment, part.span.begin), part.span.begin == 0,
+                           options.parse_special_tokens, found);
         }
     }
-    if (!options.add_special_tokens) return out;
+    if (!options.add_special_tokens) return;
     // A text that already carries them (a rendered template) gets no second ones.
-    const bool begun = out.ids.size() >= prefix_.size() &&
-                       std::equal(prefix_.begin(), prefix_.end(), out.ids.begin());
+    std::vector<std::int32_t>& ids = found.ids;
+    const bool begun =
+        ids.size() >= prefix_.size() && std::equal(prefix_.begin(), prefix_.end(), ids.begin());
     if (!begun) {
-        out.ids.insert(out.ids.begin(), prefix_.begin(), prefix_.end());
-        out.spans.insert(out.spans.begin(), prefix_.size(), ByteSpan{0, 0});
+        ids.insert(ids.begin(), prefix_.begin(), prefix_.end());
+        if (found.spans != nullptr)
+            found.spans->insert(found.spans->begin(), prefix_.size(), ByteSpan{0, 0});
     }
-    const bool ended = out.ids.size() >= suffix_.size() &&
-                       std::equal(suffix_.rbegin(), suffix_.rend(), out.ids.rbegin());
+    const bool ended =
+        ids.size() >= suffix_.size() && std::equal(suffix_.rbegin(), suffix_.rend(), ids.rbegin());
     if (!ended) {
-        out.ids.insert(out.ids.end(), suffix_.begin(), suffix_.end());
-        out.spans.insert(out.spans.end(), suffix_.size(), ByteSpan{text.size(), text.size()});
+        for (const std::int32_t id : suffix_)
+            found.add(id, {text.size(), text.size()});
     }
-    return out;
+}
+
+// Results are copied out of memory that the thread keeps: they are as large as they have to be.
+Encoding BpeTokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+    thread_local std::vector<std::int32_t> ids;
+    thread_local std::vector<ByteSpan> spans;
+    const Kept<std::int32_t> kept_ids(ids);
+    const Kept<ByteSpan> kept_spans(spans);
+    encode(text, options, {ids, &spans});
+    return {ids, spans};
+}
+
+std::vector<std::int32_t> BpeTokenizer::encode_ids(std::string_view text,
+                                                   const EncodeOptions& options) const {
+    thread_local std::vector<std::int32_t> ids;
+    const Kept<std::int32_t> kept(ids);
+    encode(text, options, {ids, nullptr});
+    return ids;
 }
 
 std::string BpeTokenizer::decode(std::span<const std::int32_t> ids,

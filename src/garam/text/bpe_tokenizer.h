@@ -29,6 +29,8 @@ class BpeTokenizer final : public Tokenizer {
     explicit BpeTokenizer(TokenizerFiles files);
 
     Encoding encode(std::string_view text, const EncodeOptions& options) const override;
+    std::vector<std::int32_t> encode_ids(std::string_view text,
+                                         const EncodeOptions& options) const override;
     std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const override;
     std::int64_t vocab_size() const override { return vocabulary_.size(); }
     std::optional<std::int32_t> id_of(std::string_view token) const override {
@@ -53,7 +55,19 @@ class BpeTokenizer final : public Tokenizer {
     void read_added_tokens(const TokenizerFiles& files);
     void read_post_processor(const Json* processor, const std::string& source);
     void put_around(const Json& id, bool behind, const std::string& name, const std::string& where);
-    void encode_segment(AlignedText text, bool at_start, bool parse_special, Encoding& out) const;
+    // What a text was found to be; spans are nullptr where nobody asks for them.
+    struct Found {
+        std::vector<std::int32_t>& ids;
+        std::vector<ByteSpan>* spans;
+        void add(std::int32_t id, ByteSpan span) const {
+            ids.push_back(id);
+            if (spans != nullptr) spans->push_back(span);
+        }
+    };
+    void encode(std::string_view text, const EncodeOptions& options, const Found& found) const;
+    void encode_unchanged(std::string_view text, std::size_t begin, const Found& found) const;
+    void encode_aligned(AlignedText text, bool at_start, bool parse_special,
+                        const Found& found) const;
 
     Vocabulary vocabulary_;
     Normalizer normalizer_;

@@ -51,7 +51,8 @@ AlignedText replace_string(const AlignedText& text, const std::string& pattern,
 
 AlignedText replace_matches(const AlignedText& text, const Pattern& pattern,
                             const std::string& content) {
-    const std::vector<ByteSpan> matches = pattern.find_all(text.text());
+    std::vector<ByteSpan> matches;
+    pattern.find_all(text.text(), matches);
     std::size_t number = 0;
     return replace(text, content, [&](std::string_view, std::size_t) {
         return number < matches.size() ? matches[number++] : ByteSpan{};
@@ -224,6 +225,12 @@ AlignedText Normalizer::apply(AlignedText text) const {
         }
     }
     return text;
+}
+
+bool Normalizer::leaves(std::string_view text) const {
+    return std::all_of(steps_.begin(), steps_.end(), [&](const Step& step) {
+        return step.kind == Kind::compose && is_normal(text, step.form);
+    });
 }
 
 }  // namespace garam

@@ -25,6 +25,8 @@ class Normalizer {
 
     bool changes_nothing() const { return steps_.empty(); }
     AlignedText apply(AlignedText text) const;
+    // Whether apply certainly leaves this text as it is, by a quick look at it.
+    bool leaves(std::string_view text) const;
 
   private:
     enum class Kind { compose, prepend, replace, replace_matches, lowercase, strip, charsmap, map };

@@ -92,8 +92,10 @@ Pattern::~Pattern() = default;
 Pattern::Pattern(Pattern&&) noexcept = default;
 Pattern& Pattern::operator=(Pattern&&) noexcept = default;
 
-Pattern::Pattern(std::string_view expression, const std::string& source)
-    : compiled_(std::make_unique<Compiled>()) {
+Pattern::Pattern(std::string_view expression, const std::string& source, Engine engine)
+    : known_(engine == Engine::fastest ? known_pattern(expression) : KnownPattern::none),
+      compiled_(std::make_unique<Compiled>()) {
+    if (known_ != KnownPattern::none) return;
     if (expression.size() > kMaxPatternBytes)
         throw Error(source + ": a pattern of " + std::to_string(expression.size()) +
                     " bytes; at most " + std::to_string(kMaxPatternBytes) + " are supported");
@@ -113,9 +115,12 @@ Pattern::Pattern(std::string_view expression, const std::string& source)
     pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE);
 }
 
-std::vector<ByteSpan> Pattern::find_all(std::string_view text) const {
+void Pattern::find_all(std::string_view text, std::vector<ByteSpan>& out) const {
+    if (known_ != KnownPattern::none) {
+        scan(known_, text, out);
+        return;
+    }
     thread_local Workspace workspace;
-    std::vector<ByteSpan> matches;
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     for (std::size_t at = 0; at < text.size();) {
         // The text was checked once; checking it in each call would be quadratic.
@@ -131,10 +136,9 @@ std::vector<ByteSpan> Pattern::find_all(std::string_view text) const {
         if (ends[1] <= ends[0] || ends[0] < at)
             throw Error(compiled_->source + ": pattern \"" + compiled_->expression +
                         "\" uses \\K, which is not supported");
-        matches.push_back({ends[0], ends[1]});
+        out.push_back({ends[0], ends[1]});
         at = ends[1];
     }
-    return matches;
 }
 
 }  // namespace garam

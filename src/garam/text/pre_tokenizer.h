@@ -34,6 +34,11 @@ class PreTokenizer {
     // `at_start`: whether the text begins where the whole input begins.
     PieceList apply(AlignedText text, bool at_start) const;
 
+    // Whether pieces lie end to end over the unchanged text, whatever the text is: then it can be cut as it is.
+    bool only_cuts() const { return only_cuts_; }
+    // What apply gives where only_cuts(): the pieces of `text`, in place of what is in `pieces`.
+    void cut(std::string_view text, std::vector<ByteSpan>& pieces) const;
+
   private:
     enum class Behavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
     enum class Prefix { never, first, always };
@@ -51,11 +56,14 @@ class PreTokenizer {
     static Behavior behavior_of(const std::string& name, const std::string& where);
     static void spell(PieceList& list);
     void add(const Json& description, const std::string& source);
-    static void split(PieceList& list, const Step& step);
+    static void split(std::string_view text, std::vector<ByteSpan>& pieces, const Step& step);
     static void rewrite(PieceList& list, const Step& step, bool at_start);
 
     std::vector<Step> steps_;
     bool byte_level_ = false;
+    bool only_cuts_ = true;
+    // Does all steps in one pass, if there is such a scanner.
+    KnownPattern scanner_ = KnownPattern::none;
 };
 
 }  // namespace garam

@@ -92,7 +92,9 @@ std::string with_matches_replaced(const std::string& text, const Pattern& patter
                                   const std::string& content) {
     std::string out;
     std::size_t at = 0;
-    for (const ByteSpan match : pattern.find_all(text)) {
+    std::vector<ByteSpan> matches;
+    pattern.find_all(text, matches);
+    for (const ByteSpan match : matches) {
         out.append(text, at, match.begin - at);
         out += content;
         at = match.end;
