@@ -1,6 +1,6 @@
 """Tokenizers of the structures that published models have, trained on small text by `tokenizers` and
-`sentencepiece`: for families whose own files cannot lie beside the tests. Used by tokenizer_families.py, which
-compares them, and by make_tokenizer_files.py, which writes the small ones of tests/text/files.
+`sentencepiece`: for families whose own files cannot lie beside the tests. tests/interop/tokenizer_families.py
+compares them, make_files.py writes the small ones that lie here.
 """
 
 import base64
@@ -39,6 +39,9 @@ for (int i = 0; i < 10; ++i) { printf("%d\\n", i * 2); }  // a loop\tand a tab
 def f(x):\n    return {"a": [1, 2, 3], 'b': x ** 2}
 ﬁne ½ cup, Ⅷ, ①, ｆｕｌｌ ｗｉｄｔｈ, ㈱, e\u0301clair, 100℃, 🙂🦙 😀
 """.splitlines()
+ALPHABET = 300  # characters that a trained vocabulary keeps
+# More options for sentencepiece: make_files.py takes rules of its own, since the charsmap of nmt_nfkc has 300 KB.
+SENTENCEPIECE_OPTIONS = {}
 TURN = ["<start_of_turn>", "<end_of_turn>"]
 
 
@@ -91,7 +94,7 @@ def fallback_bpe(lines, size, normalizer, pre, decoder, names, train_pre=None):
     trained.normalizer = normalizers.Replace(" ", "▁")
     trained.pre_tokenizer = train_pre or pre_tokenizers.Split("▁", "merged_with_next")
     trainer = trainers.BpeTrainer(
-        vocab_size=size, show_progress=False, special_tokens=first + bytes_of_fallback(), limit_alphabet=300
+        vocab_size=size, show_progress=False, special_tokens=first + bytes_of_fallback(), limit_alphabet=ALPHABET
     )
     trained.train_from_iterator(lines, trainer)
     model = json.loads(trained.to_str())["model"]
@@ -113,7 +116,7 @@ def llama_decoder():
 def sentencepiece_model(lines, size, kind, **options):
     """The bytes of a trained tokenizer.model."""
     out = io.BytesIO()
-    options = {"character_coverage": 0.9995, "num_threads": 2, "minloglevel": 2, **options}
+    options = {"character_coverage": 0.9995, "num_threads": 2, "minloglevel": 2, **options, **SENTENCEPIECE_OPTIONS}
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines), model_writer=out, vocab_size=size, model_type=kind, hard_vocab_limit=False, **options
     )
@@ -202,7 +205,7 @@ def bert(lines, size):
     made.decoder = decoders.WordPiece(cleanup=True)
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     made.train_from_iterator(
-        lines, trainers.WordPieceTrainer(vocab_size=size, show_progress=False, special_tokens=names, limit_alphabet=300)
+        lines, trainers.WordPieceTrainer(vocab_size=size, show_progress=False, special_tokens=names, limit_alphabet=ALPHABET)
     )
     made.post_processor = processors.BertProcessing(
         ("[SEP]", made.token_to_id("[SEP]")), ("[CLS]", made.token_to_id("[CLS]"))
@@ -218,7 +221,7 @@ def openai_gpt(lines, size):
     made.train_from_iterator(
         lines,
         trainers.BpeTrainer(
-            vocab_size=size, show_progress=False, special_tokens=["<unk>"], end_of_word_suffix="</w>", limit_alphabet=300
+            vocab_size=size, show_progress=False, special_tokens=["<unk>"], end_of_word_suffix="</w>", limit_alphabet=ALPHABET
         ),
     )
     return made
