@@ -143,10 +143,11 @@ BpeModel::BpeModel(const Json& model, bool byte_level, const Vocabulary& vocabul
     if (const std::string type = text_or_empty(model, "type", where);
         type != "BPE" && !type.empty())
         throw Error(where + " of type \"" + type + "\" is not supported; supported is BPE");
-    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-        if (!text_or_empty(model, key, where).empty())
-            throw Error(where + ": \"" + key + "\" is not supported");
-    }
+    if (const Json* dropout = model.find("dropout");
+        dropout != nullptr && !dropout->is_null() && dropout->number(where + ".dropout") != 0)
+        throw Error(where + ".dropout is not supported: tokens would be another each time");
+    continuing_prefix_ = text_or_empty(model, "continuing_subword_prefix", where);
+    end_suffix_ = text_or_empty(model, "end_of_word_suffix", where);
     byte_fallback_ = flag(model, "byte_fallback", where);
     fuse_unknown_ = flag(model, "fuse_unk", where);
     ignore_merges_ = flag(model, "ignore_merges", where);
@@ -181,7 +182,10 @@ BpeModel::BpeModel(const Json& model, bool byte_level, const Vocabulary& vocabul
         here.assign(list).append(std::to_string(rank)).append("]");
         const auto [left, right] = parts_of_merge(merges[rank], here);
         joined.assign(left);
-        joined += right;
+        if (right.size() < continuing_prefix_.size())
+            throw Error(here + ": \"" + std::string(right) + "\" lacks the prefix \"" +
+                        continuing_prefix_ + "\"");
+        joined += right.substr(continuing_prefix_.size());
         const auto id_of = [&](std::string_view token) {
             const auto id = vocabulary.find(token);
             if (!id)
@@ -245,6 +249,11 @@ bool BpeModel::may_cut(std::string_view text, std::size_t at) const {
 
 BpeModel::~BpeModel() = default;
 
+bool BpeModel::has_affixes(const Json& model) {
+    return !text_or_empty(model, "continuing_subword_prefix", "model").empty() ||
+           !text_or_empty(model, "end_of_word_suffix", "model").empty();
+}
+
 void BpeModel::start_as_bytes(std::string_view piece, std::vector<Token>& out) const {
     for (std::uint32_t at = 0; at < piece.size(); ++at) {
         const std::int32_t id = byte_ids_[static_cast<unsigned char>(piece[at])];
@@ -262,10 +271,18 @@ void BpeModel::start_as_bytes(std::string_view piece, std::vector<Token>& out) c
 
 void BpeModel::start_as_characters(std::string_view piece, std::vector<Token>& out) const {
     bool after_unknown = false;
+    const bool affixes = !continuing_prefix_.empty() || !end_suffix_.empty();
+    std::string affixed;
     std::uint32_t end = 0;
     for (std::uint32_t at = 0; at < piece.size(); at = end) {
         end = at + static_cast<std::uint32_t>(utf8_length(piece[at]));
-        const std::string_view character = piece.substr(at, end - at);
+        std::string_view character = piece.substr(at, end - at);
+        if (affixes) {
+            affixed = at > 0 ? continuing_prefix_ : std::string();
+            affixed += character;
+            if (end == piece.size()) affixed += end_suffix_;
+            character = affixed;
+        }
         const auto spelled = [&](char byte) {
             return byte_ids_[static_cast<unsigned char>(byte)] >= 0;
         };
@@ -273,8 +290,9 @@ void BpeModel::start_as_characters(std::string_view piece, std::vector<Token>& o
             out.push_back({*id, at, end});
             after_unknown = false;
         } else if (byte_fallback_ && std::all_of(character.begin(), character.end(), spelled)) {
-            for (std::uint32_t i = at; i < end; ++i)
-                out.push_back({byte_ids_[static_cast<unsigned char>(piece[i])], i, i + 1});
+            for (std::uint32_t i = 0; i < character.size(); ++i)  // an affix's bytes, too
+                out.push_back({byte_ids_[static_cast<unsigned char>(character[i])],
+                               std::min(at + i, end - 1), std::min(at + i + 1, end)});
             after_unknown = false;
         } else if (unknown_) {
             if (fuse_unknown_ && after_unknown) {

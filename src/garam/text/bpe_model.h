@@ -44,6 +44,8 @@ class BpeModel {
     BpeModel(const Json& model, bool byte_level, const Vocabulary& vocabulary,
              const std::string& source);
     ~BpeModel();
+    // Whether tokens behind the first of a word, or the last one, are spelled with an affix ("##", "</w>").
+    static bool has_affixes(const Json& model);
     BpeModel(const BpeModel&) = delete;
     BpeModel& operator=(const BpeModel&) = delete;
 
@@ -82,6 +84,8 @@ class BpeModel {
     bool byte_fallback_ = false;
     bool fuse_unknown_ = false;
     bool ignore_merges_ = false;
+    std::string continuing_prefix_;  // of characters behind the first of a piece
+    std::string end_suffix_;         // of the last one
     std::optional<std::int32_t> unknown_;
     std::array<std::int32_t, 256> byte_ids_;  // of the bytes' own tokens, -1 where there is none
     bool covers_all_ = false;

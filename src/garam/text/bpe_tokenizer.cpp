@@ -16,8 +16,12 @@ BpeTokenizer::BpeTokenizer(TokenizerFiles files)
       decoder_(files.tokenizer.find("decoder"), files.source) {
     read_vocabulary(files);
     const Json& model = files.tokenizer.at("model", files.source);
-    model_ =
-        std::make_unique<BpeModel>(model, pre_tokenizer_.byte_level(), vocabulary_, files.source);
+    other_model_ = make_piece_model(model, vocabulary_, files.source);
+    // Those models, and affixes of words, are about the spelling of bytes.
+    if (other_model_ || BpeModel::has_affixes(model)) pre_tokenizer_.spell_bytes();
+    if (!other_model_)
+        model_ = std::make_unique<BpeModel>(model, pre_tokenizer_.byte_level(), vocabulary_,
+                                            files.source);
     read_added_tokens(files);
     read_post_processor(files.tokenizer.find("post_processor"), files.source);
 
@@ -46,16 +50,7 @@ BpeTokenizer::BpeTokenizer(TokenizerFiles files)
 }
 
 void BpeTokenizer::read_vocabulary(const TokenizerFiles& files) {
-    const std::string where = files.source + ": model";
-    const Json& model = files.tokenizer.at("model", files.source);
-    if (const Json* type = model.find("type"); type != nullptr && type->string(where) != "BPE")
-        throw Error(where + " of type \"" + type->string() +
-                    "\" is not supported; supported is BPE");
-    const Json& vocab = model.at("vocab", where);
-    for (const auto& [token, id] : vocab.object(where + ".vocab"))
-        vocabulary_.add(
-            token, id.is_int() ? id.integer() : id.integer(where + ".vocab[\"" + token + "\"]"));
-    if (vocabulary_.size() == 0) throw Error(where + ".vocab is empty");
+    read_model_vocabulary(files.tokenizer.at("model", files.source), files.source, vocabulary_);
 }
 
 void BpeTokenizer::read_added_tokens(const TokenizerFiles& files) {
@@ -86,10 +81,15 @@ void BpeTokenizer::read_added_tokens(const TokenizerFiles& files) {
         token.special = true;
         take(token);
     }
+    // Normalized tokens are found after the others. Where nothing is normalized and there are no others,
+    // that is the same as at once.
+    const bool at_once = normalizer_.changes_nothing() &&
+                         std::all_of(tokens.begin(), tokens.end(),
+                                     [](const AddedToken& token) { return token.normalized; });
     special_.resize(static_cast<std::size_t>(vocabulary_.size()), false);
     for (const AddedToken& token : tokens) {
         if (token.special) special_[static_cast<std::size_t>(token.id)] = true;
-        if (token.normalized && !normalizer_.changes_nothing()) {
+        if (token.normalized && !at_once) {
             const std::string spelling = normalizer_.apply(AlignedText(token.content, 0)).text();
             normalized_tokens_.add(token, spelling);
             normalized_spelling_.emplace(token.id, spelling);
@@ -113,10 +113,18 @@ void BpeTokenizer::read_post_processor(const Json* processor, const std::string&
         return;
     }
     if (type == "ByteLevel") return;  // moves offsets only
+    if (type == "RobertaProcessing" || type == "BertProcessing") {
+        for (const char* key : {"cls", "sep"}) {
+            const Json::Array& token = processor->at(key, where).array(where + "." + key);
+            if (token.size() != 2) throw Error(where + "." + key + " is not a token with its id");
+            put_around(token[1], key == std::string_view("sep"), token[0].string(where), where);
+        }
+        return;
+    }
     if (type != "TemplateProcessing")
         throw Error(where + " \"" + type +
-                    "\" is not supported; supported are Sequence, ByteLevel and "
-                    "TemplateProcessing");
+                    "\" is not supported; supported are Sequence, ByteLevel, TemplateProcessing, "
+                    "RobertaProcessing and BertProcessing");
     bool behind = false;
     for (const Json& part : processor->at("single", where).array(where + ".single")) {
         if (part.find("Sequence") != nullptr) {
@@ -127,15 +135,19 @@ void BpeTokenizer::read_post_processor(const Json* processor, const std::string&
                                       .at("id", where + ".single")
                                       .string(where + ".single");
         const Json& token = processor->at("special_tokens", where).at(name, where);
-        for (const Json& id : token.at("ids", where).array(where + ".special_tokens")) {
-            const std::int64_t value = id.integer(where + ".special_tokens");
-            if (value < 0 || value >= vocabulary_.size() ||
-                !vocabulary_.has(static_cast<std::int32_t>(value)))
-                throw Error(where + ": \"" + name + "\" has the id " + std::to_string(value) +
-                            ", which the vocabulary does not have");
-            (behind ? suffix_ : prefix_).push_back(static_cast<std::int32_t>(value));
-        }
+        for (const Json& id : token.at("ids", where).array(where + ".special_tokens"))
+            put_around(id, behind, name, where);
     }
+}
+
+void BpeTokenizer::put_around(const Json& id, bool behind, const std::string& name,
+                              const std::string& where) {
+    const std::int64_t value = id.integer(where + ": \"" + name + "\"");
+    if (value < 0 || value >= vocabulary_.size() ||
+        !vocabulary_.has(static_cast<std::int32_t>(value)))
+        throw Error(where + ": \"" + name + "\" has the id " + std::to_string(value) +
+                    ", which the vocabulary does not have");
+    (behind ? suffix_ : prefix_).push_back(static_cast<std::int32_t>(value));
 }
 
 namespace {
@@ -184,7 +196,11 @@ void BpeTokenizer::encode_aligned(AlignedText text, bool at_start, bool parse_sp
         const PieceList list = pre_tokenizer_.apply(std::move(segment), first);
         for (const ByteSpan piece : list.pieces) {
             tokens.clear();
-            model_->encode(list.text.view(piece), tokens);
+            if (other_model_) {
+                other_model_->encode(list.text.view(piece), tokens);
+            } else {
+                model_->encode(list.text.view(piece), tokens);
+            }
             for (const BpeModel::Token& token : tokens)
                 found.add(token.id,
                           list.text.source(piece.begin + token.begin, piece.begin + token.end));
@@ -197,6 +213,10 @@ void BpeTokenizer::encode_aligned(AlignedText text, bool at_start, bool parse_sp
     }
     std::vector<AddedTokenMatcher::Part> parts;
     normalized_tokens_.split(text.text(), parse_special, parts);
+    if (parts.size() == 1 && !parts.front().id) {
+        encode_text(std::move(text), at_start);
+        return;
+    }
     for (const auto& part : parts) {
         if (part.id) {
             found.add(*part.id, text.source(part.span));
@@ -216,7 +236,7 @@ void BpeTokenizer::encode(std::string_view text, const EncodeOptions& options,
     if (const std::size_t bad = first_invalid_utf8(text); bad != std::string_view::npos)
         throw Error("the text is not valid UTF-8 at byte " + std::to_string(bad));
     const bool direct =
-        pre_tokenizer_.only_cuts() && model_->covers_all() && normalized_tokens_.empty();
+        model_ && pre_tokenizer_.only_cuts() && model_->covers_all() && normalized_tokens_.empty();
     thread_local std::vector<AddedTokenMatcher::Part> parts;
     const Kept<AddedTokenMatcher::Part> kept(parts);
     raw_tokens_.split(text, options.parse_special_tokens, parts);

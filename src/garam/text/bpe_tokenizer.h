@@ -1,5 +1,5 @@
-// The tokenizer that a tokenizer.json describes: added tokens, normalizer, pre-tokenizer, byte-pair
-// encoding, post-processor and decoder in a row.
+// The tokenizer that a tokenizer.json describes: added tokens, normalizer, pre-tokenizer, model (byte-pair
+// encoding, or one of text/piece_model.h), post-processor and decoder in a row.
 #pragma once
 
 #include <memory>
@@ -11,6 +11,7 @@
 #include "garam/text/added_tokens.h"
 #include "garam/text/bpe_model.h"
 #include "garam/text/normalizer.h"
+#include "garam/text/piece_model.h"
 #include "garam/text/pre_tokenizer.h"
 #include "garam/text/token_decoder.h"
 #include "garam/text/tokenizer.h"
@@ -53,6 +54,7 @@ class BpeTokenizer final : public Tokenizer {
     void read_vocabulary(const TokenizerFiles& files);
     void read_added_tokens(const TokenizerFiles& files);
     void read_post_processor(const Json* processor, const std::string& source);
+    void put_around(const Json& id, bool behind, const std::string& name, const std::string& where);
     // What a text was found to be; spans are nullptr where nobody asks for them.
     struct Found {
         std::vector<std::int32_t>& ids;
@@ -72,8 +74,9 @@ class BpeTokenizer final : public Tokenizer {
     PreTokenizer pre_tokenizer_;
     TokenDecoder decoder_;
     std::unique_ptr<BpeModel> model_;
-    AddedTokenMatcher raw_tokens_;         // matched in the text as it is
-    AddedTokenMatcher normalized_tokens_;  // matched after the normalizer
+    std::unique_ptr<PieceModel> other_model_;  // in its place: Unigram, WordPiece
+    AddedTokenMatcher raw_tokens_;             // matched in the text as it is
+    AddedTokenMatcher normalized_tokens_;      // matched after the normalizer
     // Those are spelled as they are matched when they are decoded, as in the reference.
     std::unordered_map<std::int32_t, std::string> normalized_spelling_;
     std::vector<bool> special_;         // by id

@@ -34,22 +34,33 @@ std::string message_of(int code) {
     return reinterpret_cast<const char*>(text);
 }
 
-// PCRE2's \s takes in U+180E and depends on options; the property is what Oniguruma means.
+// Where Oniguruma's syntax says the same in other letters. PCRE2's \s takes in U+180E and depends on
+// options; the property is what Oniguruma means. \h is a hexadecimal digit there, \u has four of them.
 std::string translated(std::string_view expression) {
     std::string out;
+    bool in_class = false;
     for (std::size_t i = 0; i < expression.size(); ++i) {
-        if (expression[i] == '\\' && i + 1 < expression.size()) {
-            const char next = expression[++i];
-            if (next == 's') {
-                out += "\\p{White_Space}";
-            } else if (next == 'S') {
-                out += "\\P{White_Space}";
-            } else {
-                out += '\\';
-                out += next;
-            }
-        } else {
+        if (expression[i] != '\\' || i + 1 == expression.size()) {
+            if (expression[i] == '[') in_class = true;
+            if (expression[i] == ']') in_class = false;
             out += expression[i];
+            continue;
+        }
+        const char next = expression[++i];
+        if (next == 's') {
+            out += "\\p{White_Space}";
+        } else if (next == 'S') {
+            out += "\\P{White_Space}";
+        } else if (next == 'h') {
+            out += in_class ? "0-9a-fA-F" : "[0-9a-fA-F]";
+        } else if (next == 'H' && !in_class) {
+            out += "[^0-9a-fA-F]";
+        } else if (next == 'u' && i + 4 < expression.size()) {
+            out += "\\x{" + std::string(expression.substr(i + 1, 4)) + "}";
+            i += 4;
+        } else {
+            out += '\\';
+            out += next;
         }
     }
     return out;
@@ -95,7 +106,8 @@ Pattern::Pattern(std::string_view expression, const std::string& source, Engine 
     PCRE2_SIZE where = 0;
     compiled_->code.reset(
         pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                      PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &where, nullptr));
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
+                      &where, nullptr));
     if (!compiled_->code)
         throw Error(source + ": pattern \"" + compiled_->expression +
                     "\" is not one that is supported: " + message_of(error));

@@ -3,6 +3,9 @@
 #include <utility>
 
 #include "garam/core/error.h"
+#include "garam/text/bpe_model.h"
+#include "garam/text/character_filter.h"
+#include "garam/text/character_split.h"
 
 namespace garam {
 namespace {
@@ -28,7 +31,7 @@ PreTokenizer::PreTokenizer(const Json* description, const std::string& source) {
     if (description != nullptr && !description->is_null()) add(*description, source);
     for (const Step& step : steps_)
         only_cuts_ = only_cuts_ && step.prefix == Prefix::never && step.replacement.empty() &&
-                     step.behavior != Behavior::removed;
+                     step.behavior != Behavior::removed && !step.spells_bytes;
     const auto known = [&](std::size_t step) {
         const Step& s = steps_[step];
         const bool plain = s.pattern && s.behavior == Behavior::isolated && !s.invert;
@@ -36,7 +39,7 @@ PreTokenizer::PreTokenizer(const Json* description, const std::string& source) {
     };
     std::erase_if(steps_, [](const Step& step) {
         return step.prefix == Prefix::never && step.replacement.empty() && !step.pattern &&
-               step.literal.empty();
+               !step.find && step.literal.empty() && !step.spells_bytes;
     });
     if (!only_cuts_) return;
     // `number` alone leaves text between its matches.
@@ -48,9 +51,7 @@ PreTokenizer::PreTokenizer(const Json* description, const std::string& source) {
 void PreTokenizer::add(const Json& description, const std::string& source) {
     const std::string where = source + ": pre_tokenizer";
     const std::string& type = description.at("type", where).string(where + ".type");
-    if (byte_level_)
-        throw Error(where + ": \"" + type +
-                    "\" after ByteLevel is not supported; ByteLevel must be the last step");
+    if (byte_level_) spell_bytes();  // Falcon's sequence goes on behind it
     if (steps_.size() >= kMaxSteps) throw Error(where + ": more than 32 steps");
     Step step;
     if (type == "Sequence") {
@@ -67,19 +68,7 @@ void PreTokenizer::add(const Json& description, const std::string& source) {
         }
         step.invert = optional_flag(description, "invert", false, where);
         const std::string& behavior = description.at("behavior", where).string(where + ".behavior");
-        if (behavior == "Isolated") {
-            step.behavior = Behavior::isolated;
-        } else if (behavior == "Removed") {
-            step.behavior = Behavior::removed;
-        } else if (behavior == "MergedWithPrevious") {
-            step.behavior = Behavior::merged_with_previous;
-        } else if (behavior == "MergedWithNext") {
-            step.behavior = Behavior::merged_with_next;
-        } else if (behavior == "Contiguous") {
-            step.behavior = Behavior::contiguous;
-        } else {
-            throw Error(where + ": Split behavior \"" + behavior + "\" is not supported");
-        }
+        step.behavior = behavior_of(behavior, where);
         steps_.push_back(std::move(step));
     } else if (type == "Digits") {
         step.pattern.emplace("\\p{N}", where);
@@ -119,10 +108,51 @@ void PreTokenizer::add(const Json& description, const std::string& source) {
         }
         steps_.push_back(std::move(step));
     } else {
-        throw Error(where + " \"" + type +
-                    "\" is not supported; supported are Sequence, Split, Digits, ByteLevel and "
-                    "Metaspace");
+        const std::vector<CharacterSplit> splits = character_splits(description, type, where);
+        if (splits.empty())
+            throw Error(where + " \"" + type +
+                        "\" is not supported; supported are Sequence, Split, Digits, ByteLevel, "
+                        "Metaspace, Whitespace, WhitespaceSplit, Punctuation, BertPreTokenizer, "
+                        "CharDelimiterSplit and FixedLength");
+        for (const CharacterSplit& split : splits) {
+            Step made;
+            made.find = split.find;
+            made.invert = split.invert;
+            made.behavior = behavior_of(split.behavior, where);
+            steps_.push_back(std::move(made));
+        }
     }
+}
+
+PreTokenizer::Behavior PreTokenizer::behavior_of(const std::string& name,
+                                                 const std::string& where) {
+    if (name == "Isolated") return Behavior::isolated;
+    if (name == "Removed") return Behavior::removed;
+    if (name == "MergedWithPrevious") return Behavior::merged_with_previous;
+    if (name == "MergedWithNext") return Behavior::merged_with_next;
+    if (name == "Contiguous") return Behavior::contiguous;
+    throw Error(where + ": the behavior \"" + name + "\" is not supported");
+}
+
+void PreTokenizer::spell_bytes() {
+    if (!byte_level_) return;
+    if (steps_.empty()) steps_.emplace_back();
+    steps_.back().spells_bytes = true;
+    byte_level_ = false;
+    only_cuts_ = false;
+    scanner_ = KnownPattern::none;
+}
+
+void PreTokenizer::spell(PieceList& list) {
+    // Where each byte of the text will be; pieces need not cover all of it.
+    std::vector<std::size_t> places{0};
+    places.reserve(list.text.text().size() + 1);
+    for (const char byte : list.text.text())
+        places.push_back(places.back() +
+                         (byte_characters()[static_cast<unsigned char>(byte)] < 0x80 ? 1 : 2));
+    for (ByteSpan& piece : list.pieces)
+        piece = {places[piece.begin], places[piece.end]};
+    list.text = spelled_as_bytes(list.text);
 }
 
 PieceList PreTokenizer::apply(AlignedText text, bool at_start) const {
@@ -131,7 +161,9 @@ PieceList PreTokenizer::apply(AlignedText text, bool at_start) const {
     for (const Step& step : steps_) {
         if (step.prefix != Prefix::never || !step.replacement.empty())
             rewrite(list, step, at_start);
-        if (step.pattern || !step.literal.empty()) split(list.text.text(), list.pieces, step);
+        if (step.pattern || step.find || !step.literal.empty())
+            split(list.text.text(), list.pieces, step);
+        if (step.spells_bytes) spell(list);
     }
     return list;
 }
@@ -191,6 +223,8 @@ void PreTokenizer::split(std::string_view text, std::vector<ByteSpan>& pieces, c
         matches.clear();
         if (step.pattern) {
             step.pattern->find_all(view, matches);
+        } else if (step.find) {
+            matches = step.find(view);
         } else {
             find_literal(view, step.literal, matches);
         }
