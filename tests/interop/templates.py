@@ -255,7 +255,7 @@ def main():
             variables = {"enable_thinking": rng.random() < 0.5} if rng.random() < 0.3 else {}
             prompt = rng.random() < 0.5
             want, why = rendered(template, messages, prompt, tools, variables)
-            if want and (" object " in want.lower() or "<bound method" in want.lower()):
+            if want and (any(word in want.lower() for word in (" object ", "<bound method", "range(0, "))):
                 counts["printed Python objects"] += 1
                 continue
             got = probe.ask(op="render", template=template, messages=messages, add_generation_prompt=prompt, bos_token="<s>", eos_token="</s>", tools=tools, variables=variables, now=NOW)

@@ -77,7 +77,8 @@ Value indent(const Value& value, const Arguments& arguments, Budget& budget) {
         if (count < 0 || count > 1000) fail("\"indent\" by that much");
         by.assign(static_cast<std::size_t>(count), ' ');
     }
-    MarkedText text = to_text(value, budget);
+    if (!value.is_string()) fail(std::string("\"indent\" needs a str, not ") + value.kind());
+    MarkedText text = *value.string();
     text.append_plain("\n");
     budget.bytes(text.size() * 8);
     const List lines = split_lines(text);
@@ -124,6 +125,7 @@ Value selected(const Value& value, const Arguments& arguments, bool wanted, bool
     for (; used < arguments.positional.size(); ++used)
         rest.positional.push_back(arguments.positional[used]);
     List out;
+    if (!value.truthy()) return out;
     const auto items = iterate(value, budget);
     for (const Value& entry : items->items) {
         const Value tested = by_attribute ? attribute_path(entry, path, budget) : entry;
@@ -140,6 +142,7 @@ Value mapped(const Value& value, const Arguments& arguments, Budget& budget) {
     const Value named = arguments.get(arguments.positional.size(), "attribute");
     const Value otherwise = arguments.get(arguments.positional.size(), "default");
     List out;
+    if (!value.truthy()) return out;
     const auto items = iterate(value, budget);
     for (const Value& entry : items->items) {
         if (named.is_string()) {

@@ -135,7 +135,7 @@ class Parser : public ExpressionParser {
     Statement parse_if() {
         Statement statement{StatementKind::branch};
         for (;;) {
-            ExpressionPtr condition = parse_tuple_or_expression();
+            ExpressionPtr condition = parse_tuple_or_expression(false);
             expect_block_end();
             statement.branches.emplace_back(std::move(condition),
                                             parse_block({"elif", "else", "endif"}, "if"));
