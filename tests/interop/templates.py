@@ -82,7 +82,7 @@ class Maker:
             lambda: f"{t(d)} + {t(d)}", lambda: f"{t(d)} ~ {t(d)}", lambda: f"({t(d)}) | trim", lambda: f"({t(d)}).strip({r('', chr(39) + 'x<' + chr(39), chr(39) + chr(92) + 'n' + chr(39))})",
             lambda: f"({t(d)}).split({r(chr(39) + '</think>' + chr(39), chr(39) + ' ' + chr(39), '', chr(39) + ',' + chr(39) + ', 1')})[{r('-1', '0')}]",
             lambda: f"({t(d)}).rsplit({r(chr(39) + 'e' + chr(39), chr(39) + '</think>' + chr(39) + ', 1')})[{r('-1', '0')}]",
-            lambda: f"({t(d)}).{r('lstrip', 'rstrip')}({r('', chr(39) + chr(92) + 'n' + chr(39))})", lambda: f"({t(d)}) | {r('upper', 'lower', 'title', 'capitalize', 'string', 'safe', 'e', 'length', 'wordcount')}",
+            lambda: f"({t(d)}).{r('lstrip', 'rstrip')}({r('', chr(39) + chr(92) + 'n' + chr(39))})", lambda: f"({t(d)}) | {r('upper', 'lower', 'title', 'capitalize', 'string', 'safe', 'length', 'wordcount')}",
             lambda: f"({t(d)}).{r('upper', 'lower', 'title', 'capitalize', 'swapcase')}()",
             lambda: f"({t(d)})[{r('1:', ':-1', '::-1', ':3', '-2:', '1:4:2', '0', '-1', '5:1:-2')}]",
             lambda: f"({t(d)}) | replace({r(chr(39) + 'a' + chr(39), chr(39) + '<' + chr(39))}, {r(chr(39) + chr(39), chr(39) + '--' + chr(39))})",
@@ -162,7 +162,7 @@ class Maker:
         r = self.pick
         d = self.rng.randrange(0, 3)
         if depth <= 0:
-            return r(lambda: self.out(self.text(d)), lambda: self.out(self.value(d)), lambda: r("text", "<|im_start|>", "[INST] ", "가", "{# note #}", "{#- note -#}"),
+            return r(lambda: self.out(self.text(d)), lambda: self.out(self.value(d)), lambda: self.out("message.content | e"), lambda: r("text", "<|im_start|>", "[INST] ", "가", "{# note #}", "{#- note -#}"),
                      lambda: self.out("message.role") + "\n" + self.out(self.text(0)))()
         b = self.body
         e = depth - 1

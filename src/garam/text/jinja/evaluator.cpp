@@ -467,7 +467,7 @@ class Evaluator {
         return !same;
     }
 
-    Value time_text(const Value& format) const {
+    Value time_text(const Value& format) {
         if (!format.is_string()) fail("\"strftime_now\" needs a format");
         if (format.string()->size() > 1000) fail("\"strftime_now\" with so long a format");
         const std::time_t seconds = now_ ? static_cast<std::time_t>(*now_) : std::time(nullptr);
@@ -476,6 +476,7 @@ class Evaluator {
         // A mark at the end tells an empty text from one that does not fit.
         const std::string marked = format.string()->text() + "|";
         std::string text(std::size_t{64} << 10, '\0');
+        budget_.text(text.size());
         const std::size_t size = std::strftime(text.data(), text.size(), marked.c_str(), &local);
         if (size == 0) fail("\"strftime_now\" with so long a format");
         text.resize(size - 1);

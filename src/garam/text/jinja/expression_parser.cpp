@@ -350,11 +350,13 @@ ExpressionPtr ExpressionParser::parse_test(ExpressionPtr node, int at) {
     if (!is_test(name)) throw SyntaxFailure{at, "the test \"" + name + "\" is not supported"};
     ExpressionPtr test = make(ExpressionKind::test, at, std::move(name));
     test->operands.push_back(std::move(node));
+    if (is_name("if") || is_name("is") || is_name("in") || is_name("not"))
+        throw SyntaxFailure{
+            line(), "a test must not be followed by \"" + token().text + "\": put it in brackets"};
     const bool value_follows =
         token().kind == TokenKind::string || token().kind == TokenKind::integer ||
         token().kind == TokenKind::real || is_op("[") || is_op("{") ||
-        (token().kind == TokenKind::name && !is_name("else") && !is_name("or") && !is_name("and") &&
-         !is_name("if") && !is_name("is") && !is_name("in") && !is_name("not"));
+        (token().kind == TokenKind::name && !is_name("else") && !is_name("or") && !is_name("and"));
     if (is_op("(")) {
         parse_arguments(*test);
     } else if (value_follows) {
