@@ -137,12 +137,12 @@ TEST_F(ChatRows, AnOverridingTemplateIsUsed) {
 
 TEST_F(ChatRows, BadMessagesAreNamed) {
     EXPECT_ERROR(read(R"({"messages": "hi"})"), "rows.jsonl:1: messages must be an array");
-    EXPECT_ERROR(read(R"({"messages": [{"role": "user"}]})"), "rows.jsonl:1: messages[0]",
-                 "\"content\" is missing");
+    EXPECT_ERROR(read(R"({"messages": [{"role": "user", "content": 5}]})"),
+                 "rows.jsonl:1: messages[0]", "content must be a text");
     EXPECT_ERROR(read(R"({"messages": [{"content": "x"}]})"), "\"role\" is missing");
     EXPECT_ERROR(read(R"({"messages": ["x"]})"), "messages[0] must be an object");
     EXPECT_ERROR(read(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
-                 "messages[0]: content must be a text, not array", "not supported");
+                 "messages[0]: content has a part of the type \"image\"", "only texts");
 }
 
 TEST_F(ChatRows, TemplatesThatRefuseOrAreMissing) {

@@ -33,13 +33,7 @@ std::vector<ChatMessage> messages_of(const Json& value, const std::string& where
     const Json::Array& items = value.array(where + ": messages");
     for (std::size_t i = 0; i < items.size(); ++i) {
         const std::string what = where + ": messages[" + std::to_string(i) + "]";
-        const Json& content = items[i].at("content", what);
-        if (!content.is_string()) {
-            throw Error(what + ": content must be a text, not " + content.kind() +
-                        ": images, parts and tool calls are not supported");
-        }
-        messages.push_back(
-            {items[i].at("role", what).string(what + ".role"), content.string(what)});
+        messages.push_back(ChatMessage::from_json(items[i], what));
     }
     return messages;
 }
@@ -199,9 +193,8 @@ Sample RowEncoder::chat_sample(const std::vector<ChatMessage>& messages, std::st
     const ChatTemplate& chat = chat_template(where);
     Sample sample;
     try {
-        RenderedChat rendered = chat.render(messages, render_options(false));
-        ChatTokens tokens = tokenize_chat(rendered, messages, tokenizer_);
-        why_silent = reason_for_no_targets(rendered, messages, tokens);
+        ChatTokens tokens = tokenize_chat(chat, messages, render_options(false), tokenizer_);
+        why_silent = std::move(tokens.why_no_targets);
         sample.ids = std::move(tokens.ids);
         sample.labels = sample.ids;
         if (settings_.assistant_only_loss) {
@@ -209,7 +202,7 @@ Sample RowEncoder::chat_sample(const std::vector<ChatMessage>& messages, std::st
                 if (!tokens.is_target[t]) sample.labels[t] = kIgnore;
             }
         }
-        text = std::move(rendered.text);
+        text = std::move(tokens.text);
     } catch (const Error& error) {
         throw Error(where + ": " + error.what());
     }

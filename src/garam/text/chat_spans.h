@@ -1,10 +1,10 @@
 // A rendered conversation as tokens, and which of them a model is trained to say.
 //
-// Targets are the tokens of the assistant's contents and what ends each of them: everything behind a
-// content up to and including the next special token (<|im_end|>); nothing behind that, such as the
-// newline that the template puts there. Where no special token comes before the next message's content,
-// only the content counts. Found from byte positions, not by looking for ids. A token with bytes before
-// the content and in it is a target when its last byte lies in the content.
+// Targets are what the model must write behind the generation prompt in each turn of the assistant
+// (text/chat_turns.h): thoughts, content and tool calls with the template's words around them, up to and
+// including the token that ends the turn; nothing behind that, such as the newline that the template puts
+// there. Where no special token ends a turn, its own text counts. Found from byte positions, not by
+// looking for ids. A token with bytes before a turn and in it is a target when its last byte lies in it.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,26 @@
 
 namespace garam {
 
+// Of which assistant's turns the targets are taken; messages with train = false never give any.
+enum class TrainOnTurns : std::uint8_t { all, last };
+
+struct ChatTargets {
+    TrainOnTurns train_on_turns = TrainOnTurns::all;
+};
+
 struct ChatTokens {
+    std::string text;  // as the template wrote it
     std::vector<std::int32_t> ids;
     std::vector<bool> is_target;  // [ids]; the token itself is to be said, labels are not shifted
     std::int64_t num_targets = 0;
+    std::string why_no_targets;  // a reason ("no message of the assistant") where there are none
 };
 
 // As apply_chat_template tokenizes it: special tokens in the text count as such, and no BOS is added to
-// the one that the template may have written.
-ChatTokens tokenize_chat(const RenderedChat& chat, const std::vector<ChatMessage>& messages,
-                         const Tokenizer& tokenizer);
-
-// Why a conversation has nothing to train on ("no message of the assistant"); empty when it has.
-std::string reason_for_no_targets(const RenderedChat& chat,
-                                  const std::vector<ChatMessage>& messages,
-                                  const ChatTokens& tokens);
+// the one that the template may have written. Throws Error as ChatTemplate::render, and when it cannot
+// be told what of a turn is the assistant's to say, naming the message and why.
+ChatTokens tokenize_chat(const ChatTemplate& chat, const std::vector<ChatMessage>& messages,
+                         const ChatTemplate::Options& options, const Tokenizer& tokenizer,
+                         const ChatTargets& targets = {});
 
 }  // namespace garam
