@@ -393,8 +393,9 @@ Target template_target() {
         if (rendered.text.size() > 10000) return;
         try {
             const testing::ByteTokenizer tokenizer;
-            const ChatTokens tokens = tokenize_chat(rendered, messages, tokenizer);
-            static_cast<void>(reason_for_no_targets(rendered, messages, tokens));
+            const ChatTokens tokens = tokenize_chat(chat, messages, {}, tokenizer);
+            expect(tokens.num_targets > 0 || !tokens.why_no_targets.empty(),
+                   "no targets and no reason");
         } catch (const Error&) {
             return;
         }
