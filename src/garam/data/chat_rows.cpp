@@ -93,7 +93,7 @@ Json renamed(const Json& turn, const DataConfig& config, const std::string& wher
     if (!says)
         throw Error(where + ": the turn has no " + Json(content).dump() +
                     " (data.columns.content)");
-    if (theirs == kFunctionCall && role_of(theirs, config) == theirs) {
+    if (role_of(theirs, config) == kFunctionCall) {
         const Json* const call = message.find("content");
         Json calls = call == nullptr ? Json() : tool_calls_of(*call);
         message.set("role", "assistant");

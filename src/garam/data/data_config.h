@@ -22,7 +22,7 @@ struct DataConfig {
     std::string train_split;         // of sources that hold several, with a slice: "train[:90%]"
     std::string validation_split;    // the same; with `validation` empty, of the sources of `train`
     double validation_fraction = 0;  // of the training rows, held out by seed
-    std::string format;              // of the files; empty: by name and content
+    std::string format = "auto";     // of the files; auto: by name and content
     // Our name of a column to theirs; kColumnNames are ours. A name with dots is a path into maps.
     TextMap columns;
     std::string text_column = "text";

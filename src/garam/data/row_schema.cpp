@@ -55,7 +55,10 @@ class Recogniser {
             columns_.push_back({column.name, column.type, nullptr, &column});
         for (const Json& row : rows) {
             for (const auto& [name, value] : row.object()) {
-                if (value.is_null()) continue;
+                if (value.is_null()) {
+                    if (!declared_) nulls_.push_back(name);
+                    continue;
+                }
                 auto found = std::find_if(columns_.begin(), columns_.end(),
                                           [&](const Column& one) { return one.name == name; });
                 if (found == columns_.end()) {
@@ -299,7 +302,8 @@ class Recogniser {
     // The columns, each with its type and a value.
     std::string listed() const {
         constexpr std::size_t kShown = 16;
-        if (columns_.empty()) return "It has no columns";
+        if (columns_.empty() && nulls_.empty()) return "It has no columns";
+        if (columns_.empty()) return "Its column " + quoted(nulls_[0]) + " is null";
         std::string text = columns_.size() == 1 ? "The column is " : "The columns are ";
         for (std::size_t i = 0; i < columns_.size() && i < kShown; ++i) {
             const Column& column = columns_[i];
@@ -406,6 +410,7 @@ class Recogniser {
     const DataConfig& config_;
     const std::string& where_;
     std::vector<Column> columns_;
+    std::vector<std::string> nulls_;  // of rows with keys of their own: what is null counts as absent
     bool names_text_ = false;
     RowColumns out_;
 };

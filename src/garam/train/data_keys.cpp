@@ -33,8 +33,8 @@ void describe_sources(DataConfig& c, ConfigTable& table) {
               "Part of the training rows that is held out, drawn from train.seed, to evaluate on.",
               from_to_below(0, 1));
     table.add_choice("data.format", c.format,
-                     {"", "arrow", "parquet", "jsonl", "json", "csv", "tsv", "text"},
-                     "Format of the files; empty: told by their names and contents.");
+                     {"auto", "arrow", "parquet", "jsonl", "json", "csv", "tsv", "text"},
+                     "Format of the files; auto: told by their names and contents.");
     table.add("data.max_rows", &c.max_rows, "Rows of each source, from its start; 0: all.",
               at_least(0));
     table.add("data.csv_delimiter", &c.csv_delimiter,
