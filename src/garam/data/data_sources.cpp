@@ -35,9 +35,17 @@ DataPlaces validation_places(const DataConfig& config) {
     return {config.validation.empty() ? config.train : config.validation, config.validation_split};
 }
 
-OpenSource::OpenSource(std::string name, std::unique_ptr<RowSource> rows, const DataConfig& config,
-                       std::string split)
-    : name_(std::move(name)), rows_(std::move(rows)), config_(&config), split_(std::move(split)) {}
+OpenSource::OpenSource(std::string name, Open open, const DataConfig& config, std::string split)
+    : name_(std::move(name)),
+      open_(std::move(open)),
+      rows_(open_()),
+      config_(&config),
+      split_(std::move(split)) {}
+
+void OpenSource::rewind() {
+    rows_ = open_();
+    recogniser_.reset();
+}
 
 double OpenSource::part_read() const {
     return -1;
@@ -83,12 +91,18 @@ std::vector<OpenSource> open_sources(const DataPlaces& places, const DataConfig&
         std::string name;
         for (const std::string& path : places.paths)
             name += (name.empty() ? "" : " + ") + path;
-        sources.emplace_back(name + suffix, open_columns(places.paths, config.zip, options),
-                             config);
+        sources.emplace_back(
+            name + suffix,
+            [paths = places.paths, names = config.zip, options] {
+                return open_columns(paths, names, options);
+            },
+            config, places.split);
         return sources;
     }
     for (const std::string& path : places.paths)
-        sources.emplace_back(path + suffix, open_rows(path, options), config, places.split);
+        sources.emplace_back(
+            path + suffix, [path, options] { return open_rows(path, options); }, config,
+            places.split);
     return sources;
 }
 

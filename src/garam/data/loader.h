@@ -15,7 +15,7 @@
 
 #include "garam/core/token_batch.h"
 #include "garam/data/packing.h"
-#include "garam/data/sample.h"
+#include "garam/data/sample_table.h"
 
 namespace garam {
 
@@ -32,9 +32,9 @@ struct LoaderOptions {
 
 class Loader {
   public:
-    // `samples` must outlive the loader. Throws Error when there are none, an option is out of
+    // Throws Error when there are none, an option is out of
     // range or a micro-batch would hold more than 2^31 - 1 tokens.
-    Loader(const std::vector<Sample>& samples, const LoaderOptions& options);
+    Loader(SampleTable samples, const LoaderOptions& options);
 
     // The same in every epoch, packed too: bins depend on lengths only.
     std::int64_t steps_per_epoch() const { return steps_; }
@@ -74,7 +74,7 @@ class Loader {
     void group_by_length(std::vector<std::int64_t>& order) const;
     Largest find_largest() const;
 
-    const std::vector<Sample>& samples_;
+    SampleTable samples_;
     LoaderOptions options_;
     std::optional<PackedLayout> layout_;
     std::int64_t units_ = 0;
@@ -89,7 +89,6 @@ class Loader {
 
 // All samples in the order of their rows, as many to a batch as fit `max_tokens`; a longer sample
 // has a batch of its own.
-std::vector<TokenBatch> evaluation_batches(const std::vector<Sample>& samples,
-                                           std::int64_t max_tokens);
+std::vector<TokenBatch> evaluation_batches(const SampleTable& samples, std::int64_t max_tokens);
 
 }  // namespace garam

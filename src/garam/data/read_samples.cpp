@@ -101,7 +101,9 @@ std::vector<SourceSamples> read_sample_tables(std::vector<OpenSource> sources,
     for (OpenSource& source : sources) {
         const Json key =
             folder.empty() ? Json() : sample_key(source, config, settings, tokenizer, digest);
+        bool begun = false;
         SampleCache::Found found = cache.get(key, [&](SampleTableWriter& table) {
+            if (std::exchange(begun, true)) source.rewind();
             return read_samples(
                 source, config, settings, tokenizer,
                 [&](Sample&& sample, std::int64_t full) { table.append(sample, full); }, progress);
@@ -134,7 +136,9 @@ std::vector<std::int64_t> held_out_rows(std::int64_t rows, double fraction, std:
 
 SampleSet read_samples(const std::filesystem::path& file, const DataConfig& config,
                        const EncodingSettings& settings, const Tokenizer& tokenizer) {
-    OpenSource source(file.string(), open_rows(file.string(), source_options(config, {})), config);
+    OpenSource source(
+        file.string(), [&] { return open_rows(file.string(), source_options(config, {})); },
+        config);
     SampleSet set;
     set.report = read_samples(
         source, config, settings, tokenizer,

@@ -410,7 +410,8 @@ class Recogniser {
     const DataConfig& config_;
     const std::string& where_;
     std::vector<Column> columns_;
-    std::vector<std::string> nulls_;  // of rows with keys of their own: what is null counts as absent
+    std::vector<std::string>
+        nulls_;  // of rows with keys of their own: what is null counts as absent
     bool names_text_ = false;
     RowColumns out_;
 };

@@ -44,8 +44,8 @@ class LineSource : public RowSource {
 std::unique_ptr<RowSource> open_rows(const std::string& path, const RowSourceOptions&) {
     return std::make_unique<LineSource>(path);
 }
-std::unique_ptr<RowSource> open_columns(const std::vector<std::string>&, const std::vector<std::string>&,
-                                        const RowSourceOptions&) {
+std::unique_ptr<RowSource> open_columns(const std::vector<std::string>&,
+                                        const std::vector<std::string>&, const RowSourceOptions&) {
     throw Error("no columns");
 }
 }  // namespace garam
