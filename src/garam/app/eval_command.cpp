@@ -114,7 +114,7 @@ Examples:
             more_labels = read_labels(job_.data.train, job_.data, tokenizer);
         const LabelledSet set =
             read_labelled_rows(data_, job_.data, encoding, tokenizer, more_labels);
-        if (!json_) print(set.report().summary() + "\n");
+        if (!json_) print(set.report.summary() + "\n");
 
         const auto start = std::chrono::steady_clock::now();
         Confusion confusion(set.labels);
