@@ -129,7 +129,7 @@ TEST(SampleTable, UnnamedOutlivesItsWriterAndIsShared) {
 
 // Whatever byte is changed or lost: an Error, or samples within the file; never a read beyond it.
 TEST_F(SampleTableFile, DamageIsAnErrorOrOtherTokens) {
-    const auto samples = samples_of_all_kinds(20, 4);
+    const auto samples = samples_of_all_kinds(8, 4);
     const std::string whole = content_of(write(samples));
     for (std::size_t bytes = 0; bytes < whole.size(); bytes += bytes < 200 ? 1 : 37) {
         const auto cut = dir_.write("cut", whole.substr(0, bytes));
@@ -140,7 +140,7 @@ TEST_F(SampleTableFile, DamageIsAnErrorOrOtherTokens) {
     EXPECT_ERROR(SampleTable{dir_.path()}, "not a whole table");
     std::int64_t refused = 0;
     for (std::size_t at = 0; at < whole.size(); ++at) {
-        for (const char flip : {'\x01', '\x80', '\xff'}) {
+        for (const char flip : {'\x01', '\x80'}) {
             std::string damaged = whole;
             damaged[at] = static_cast<char>(damaged[at] ^ flip);
             try {
@@ -153,7 +153,7 @@ TEST_F(SampleTableFile, DamageIsAnErrorOrOtherTokens) {
             }
         }
     }
-    EXPECT_GT(refused, 128 * 3);  // the header, and most of the index
+    EXPECT_GT(refused, 128 * 2);  // the header, and most of the index
 }
 
 TEST_F(SampleTableFile, UnfinishedLeavesNothing) {
