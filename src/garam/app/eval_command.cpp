@@ -256,9 +256,11 @@ Examples:
         SampleTable samples;
         {
             ProgressLine progress;
-            const std::vector<SourceSamples> sources = read_sample_tables(
-                open_sources(places_, job_.data), job_.data, encoding, session.tokenizer(),
-                [&](const ReadingState& state) { progress.show(state.to_string()); });
+            const std::vector<SourceSamples> sources =
+                read_sample_tables(
+                    open_sources(places_, job_.data), job_.data, encoding, session.tokenizer(),
+                    [&](const ReadingState& state) { progress.show(state.to_string()); })
+                    .sources;
             const double fraction = job_.data.validation_fraction;
             samples = (fraction > 0 ? joined(sources, held_out_samples(sources, fraction, seed()))
                                     : joined(sources))

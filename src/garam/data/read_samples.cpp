@@ -86,21 +86,20 @@ ReadReport read_samples(OpenSource& source, const DataConfig& config,
     return report;
 }
 
-std::vector<SourceSamples> read_sample_tables(std::vector<OpenSource> sources,
-                                              const DataConfig& config,
-                                              const EncodingSettings& settings,
-                                              const Tokenizer& tokenizer,
-                                              const ReadingProgress& progress) {
+SampleTables read_sample_tables(std::vector<OpenSource> sources, const DataConfig& config,
+                                const EncodingSettings& settings, const Tokenizer& tokenizer,
+                                const ReadingProgress& progress) {
     std::filesystem::path folder;
     if (config.cache)
         folder = config.cache_dir.empty() ? SampleCache::default_folder()
                                           : std::filesystem::path(config.cache_dir);
     SampleCache cache(folder);
     const std::string digest = folder.empty() ? std::string() : tokenizer_digest(tokenizer);
-    std::vector<SourceSamples> all;
+    SampleTables all;
     for (OpenSource& source : sources) {
-        const Json key =
-            folder.empty() ? Json() : sample_key(source, config, settings, tokenizer, digest);
+        const Json key = folder.empty()
+                             ? Json()
+                             : sample_key(source, config, settings, tokenizer, digest, cache);
         bool begun = false;
         SampleCache::Found found = cache.get(key, [&](SampleTableWriter& table) {
             if (std::exchange(begun, true)) source.rewind();
@@ -111,8 +110,9 @@ std::vector<SourceSamples> read_sample_tables(std::vector<OpenSource> sources,
         SourceSamples samples{std::move(found.table), {}, found.made};
         samples.report = samples.table.report();
         samples.report.file = source.name();
-        all.push_back(std::move(samples));
+        all.sources.push_back(std::move(samples));
     }
+    all.notes = cache.take_notes();
     return all;
 }
 

@@ -48,16 +48,18 @@ struct SourceSamples {
     ReadReport report;
     bool made = true;  // false: it was there already
 };
-std::vector<SourceSamples> read_sample_tables(std::vector<OpenSource> sources,
-                                              const DataConfig& config,
-                                              const EncodingSettings& settings,
-                                              const Tokenizer& tokenizer,
-                                              const ReadingProgress& progress = {});
+struct SampleTables {
+    std::vector<SourceSamples> sources;
+    std::vector<std::string> notes;  // what the user should know of the cache
+};
+SampleTables read_sample_tables(std::vector<OpenSource> sources, const DataConfig& config,
+                                const EncodingSettings& settings, const Tokenizer& tokenizer,
+                                const ReadingProgress& progress = {});
 
-// All that decides the samples of a source, for the cache. `tokenizer`: its digest.
+// All that decides the samples of a source, for the cache.
 Json sample_key(const OpenSource& source, const DataConfig& config,
                 const EncodingSettings& settings, const Tokenizer& tokenizer,
-                const std::string& tokenizer_digest);
+                const std::string& tokenizer_digest, SampleCache& cache);
 // Of the files that the tokenizer is saved as.
 std::string tokenizer_digest(const Tokenizer& tokenizer);
 

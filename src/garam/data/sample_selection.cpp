@@ -11,7 +11,8 @@ namespace garam {
 namespace {
 
 // By whether their row is held out.
-Chosen with_rows(const SourceSamples& source, const std::vector<std::int64_t>& rows, bool held_out) {
+Chosen with_rows(const SourceSamples& source, const std::vector<std::int64_t>& rows,
+                 bool held_out) {
     Chosen chosen;
     for (std::int64_t i = 0; i < source.table.size(); ++i)
         if (std::binary_search(rows.begin(), rows.end(), source.table.row(i)) == held_out)
@@ -26,8 +27,8 @@ Chosen repeated(const Chosen& once, double weight, std::uint64_t seed, std::uint
     const double whole = std::floor(weight);
     for (std::int64_t pass = 0; pass < static_cast<std::int64_t>(whole); ++pass)
         all.insert(all.end(), once.begin(), once.end());
-    const auto rest = static_cast<std::size_t>(
-        std::llround((weight - whole) * static_cast<double>(once.size())));
+    const auto rest =
+        static_cast<std::size_t>(std::llround((weight - whole) * static_cast<double>(once.size())));
     if (rest == 0) return all;
     Chosen part = once;
     Random random(seed, kStream + source);
@@ -64,8 +65,8 @@ std::vector<Chosen> held_out_samples(const std::vector<SourceSamples>& sources, 
                                      std::uint64_t seed) {
     std::vector<Chosen> all;
     for (std::size_t s = 0; s < sources.size(); ++s)
-        all.push_back(with_rows(
-            sources[s], held_out_rows(sources[s].report.rows, fraction, seed, s), true));
+        all.push_back(
+            with_rows(sources[s], held_out_rows(sources[s].report.rows, fraction, seed, s), true));
     return all;
 }
 

@@ -177,8 +177,10 @@ void read_data(PreparedJob& job, const ReadingProgress& progress) {
         job.config,
         DecoderConfig::from_json(job.files.config(), job.files.path().string()).vocab_size);
     const auto read = [&](const DataPlaces& places) {
-        return read_sample_tables(open_sources(places, data), data, encoding, *job.tokenizer,
-                                  progress);
+        SampleTables tables = read_sample_tables(open_sources(places, data), data, encoding,
+                                                 *job.tokenizer, progress);
+        job.notes.insert(job.notes.end(), tables.notes.begin(), tables.notes.end());
+        return std::move(tables.sources);
     };
     const auto seed = static_cast<std::uint64_t>(job.config.train.seed);
     const std::vector<SourceSamples> sources = read(training_places(data));
