@@ -235,10 +235,6 @@ void note_what_changes_nothing(PreparedJob& job) {
     if (train.torch_compile)
         job.notes.push_back(
             "train.torch_compile changes nothing: there is nothing to compile at run time");
-    if (train.dataloader_num_workers > 0)
-        job.notes.push_back(
-            "train.dataloader_num_workers changes nothing: rows are read once, batches are made "
-            "ahead by one thread");
     if (!train.dataloader_pin_memory)
         job.notes.push_back(
             "train.dataloader_pin_memory changes nothing: batches always go to a card through "
