@@ -74,7 +74,7 @@ TEST(ChatTemplate, Language) {
         {"{{ missing }}{{ missing | default('d') }}{{ tools is none }}", "dTrue"},
         {"{% raw %}{{ x }}{% endraw %}{# gone #}", "{{ x }}"},
         {"{% set t %}a{{ 1 }}{% endset %}{{ t * 2 }}", "a1a1"},
-        {"{{ strftime_now is defined }}", "False"}};
+        {"{{ strftime_now is defined }}{{ strftime_now('') }}", "True"}};
     for (const auto& [source, want] : cases)
         EXPECT_EQ(render(source), want) << source;
 }
@@ -153,7 +153,7 @@ TEST(ChatTemplate, BuiltIn) {
               "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|>"
               "<|start_header_id|>assistant<|end_header_id|>\n\nyo<|eot_id|>"
               "<|start_header_id|>assistant<|end_header_id|>\n\n");
-    EXPECT_THROW(builtin_chat_template("vicuna"), Error);
+    EXPECT_THROW(builtin_chat_template("wizard"), Error);
 }
 
 TEST(ChatTemplate, WhatCannotBeParsedIsNamedWithItsLine) {
@@ -161,9 +161,8 @@ TEST(ChatTemplate, WhatCannotBeParsedIsNamedWithItsLine) {
         {"a\n{% include 'x' %}", "t.jinja: line 2: the block \"include\""},
         {"{{ x | nofilter }}", "line 1: the filter \"nofilter\" is not supported"},
         {"\n\n{{ x is notest }}", "line 3: the test \"notest\" is not supported"},
-        {"{{ x.format(1) }}", "the method \"format\" is not supported"},
-        {"{{ messages.append(1) }}", "the method \"append\" is not supported"},
-        {"{% for x in y recursive %}{% endfor %}", "recursive"},
+        {"{{ x.encode(1) }}", "the method \"encode\" is not supported"},
+        {"{% for x in y recursively %}{% endfor %}", "recursive"},
         {"{% if true %}", "the block \"if\" has no end"},
         {"{% endif %}", "line 1: the block \"endif\""},
         {"{{ 1 + }}", "expected an expression, found \"}}\""},
@@ -175,7 +174,7 @@ TEST(ChatTemplate, WhatCannotBeParsedIsNamedWithItsLine) {
         {"{{ f(*a) }}", "arguments are not supported"},
         {"{{ 99999999999999999999 }}", "too large"},
         {"{% break %}", "outside of a loop"},
-        {"{% call f() %}{% endcall %}", "the block \"call\""},
+        {"{% call f %}{% endcall %}", "the block \"call\" needs a call"},
         {"\xFF", "UTF-8 at byte 0"}};
     for (const auto& [source, part] : cases)
         EXPECT_NE(parse_error(source).find(part), std::string::npos)
@@ -190,7 +189,9 @@ TEST(ChatTemplate, WhatCannotBeRenderedIsNamedWithItsLine) {
         {"\n{{ 'a' + nothing }}", "line 2: \"nothing\" is undefined"},
         {"{{ 'a' + 1 }}", "\"+\" of str and int"},
         {"{{ 1 // 0 }}", "division by zero"},
-        {"{{ strftime_now('%d') }}", "strftime_now"},
+        {"{{ strftime_now(1) }}", "strftime_now"},
+        {"{{ messages.append(1) }}", "\"append\" is forbidden"},
+        {"{% set ns = namespace(_x=1) %}", "cannot hold the name"},
         {"{{ nothing() }}", "\"nothing\" is not a function"},
         {"{{ 9223372036854775807 + 1 }}", "64 bits"},
         {"{{ (0 - 9223372036854775807 - 1) // -1 }}", "64 bits"},

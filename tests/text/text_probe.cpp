@@ -4,7 +4,8 @@
 //       -> {"ids": [..], "spans": [[begin, end], ..]}
 //   {"op": "decode", "ids": [..], "skip_special_tokens": false}   -> {"text": .., "streamed": ..}
 //   {"op": "render", "template": .., "messages": [..], "add_generation_prompt": false,
-//    "bos_token": "", "eos_token": ""}                            -> {"text": .., "contents": [..]}
+//    "bos_token": "", "eos_token": "", "tools": null, "variables": {}, "now": seconds}
+//       -> {"text": .., "contents": [..]}
 //   {"op": "save", "folder": ..}                                  -> {}
 // or {"error": ..}. The argument names the model whose tokenizer is used.
 #include <iostream>
@@ -43,9 +44,13 @@ Json answer(const Json& request, const Tokenizer* tokenizer) {
         for (const Json& message : request.at("messages").array())
             messages.push_back(ChatMessage::from_json(message, "message"));
         const ChatTemplate chat_template(request.at("template").string(), "template");
-        const RenderedChat chat = chat_template.render(
-            messages, {flag(request, "add_generation_prompt", false), text(request, "bos_token"),
-                       text(request, "eos_token")});
+        ChatTemplate::Options options{flag(request, "add_generation_prompt", false),
+                                      text(request, "bos_token"), text(request, "eos_token")};
+        if (const Json* tools = request.find("tools")) options.tools = *tools;
+        if (const Json* variables = request.find("variables"))
+            options.variables = variables->object("variables");
+        if (const Json* now = request.find("now")) options.now = now->integer("now");
+        const RenderedChat chat = chat_template.render(messages, options);
         return Json::Object{{"text", chat.text}, {"contents", spans_of(chat.contents)}};
     }
     if (tokenizer == nullptr) throw Error("name a model to use its tokenizer");

@@ -42,6 +42,7 @@ BpeTokenizer::BpeTokenizer(TokenizerFiles files)
     }
     if (!bos_ && prefix_.size() == 1) bos_ = prefix_.front();
     chat_template_ = std::move(files.chat_template);
+    tool_chat_template_ = std::move(files.tool_chat_template);
     to_save_ = std::move(files.to_save);
 }
 
@@ -217,8 +218,10 @@ std::string BpeTokenizer::decode(std::span<const std::int32_t> ids,
 }
 
 void BpeTokenizer::save(const std::filesystem::path& folder) const {
-    for (const auto& [name, content] : to_save_)
+    for (const auto& [name, content] : to_save_) {
+        std::filesystem::create_directories((folder / name).parent_path());
         write_file_atomically(folder / name, content);
+    }
 }
 
 }  // namespace garam

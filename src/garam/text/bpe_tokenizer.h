@@ -45,6 +45,7 @@ class BpeTokenizer final : public Tokenizer {
         return bos_.has_value() && !prefix_.empty() && prefix_.front() == *bos_;
     }
     const std::string& chat_template() const override { return chat_template_; }
+    const std::string& tool_chat_template() const override { return tool_chat_template_; }
     void save(const std::filesystem::path& folder) const override;
 
   private:
@@ -67,6 +68,7 @@ class BpeTokenizer final : public Tokenizer {
     std::vector<std::int32_t> suffix_;
     std::optional<std::int32_t> bos_, eos_, pad_;
     std::string chat_template_;
+    std::string tool_chat_template_;
     std::vector<std::pair<std::string, std::string>> to_save_;
 };
 

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "garam/core/error.h"
+#include "garam/text/chat_template_source.h"
 #include "garam/text/tokenizer_files.h"
 #include "garam/text/unicode.h"
 #include "garam/text/vocabulary.h"
@@ -112,26 +113,6 @@ std::string token_name(const Json& config, std::string_view key, const std::stri
     return value->string(where + "." + std::string(key));
 }
 
-std::string chat_template_of(const fs::path& folder, const Json& config, const std::string& where) {
-    if (const fs::path file = folder / "chat_template.jinja"; fs::exists(file))
-        return read_text(file);
-    const Json* value = config.find("chat_template");
-    Json other;
-    if (value == nullptr || value->is_null()) {
-        const fs::path file = folder / "chat_template.json";
-        if (!fs::exists(file)) return {};
-        other = Json::parse_file(file);
-        value = other.find("chat_template");
-        if (value == nullptr) return {};
-    }
-    if (value->is_string()) return value->string();
-    for (const Json& entry : value->array(where + ".chat_template")) {
-        if (text_at(entry, "name") == "default")
-            return entry.at("template", where + ".chat_template").string(where);
-    }
-    throw Error(where + ": chat_template lists no template named \"default\"");
-}
-
 std::optional<bool> flag_at(const Json& config, std::string_view key, const std::string& where) {
     const Json* value = config.find(key);
     if (value == nullptr || value->is_null()) return std::nullopt;
@@ -181,7 +162,9 @@ void read_config(const fs::path& folder, const Json& config, TokenizerFiles& fil
                 AddedToken::parse(Json::Object{{"content", content}}, id.integer(here), here));
         }
     }
-    files.chat_template = chat_template_of(folder, config, where);
+    ChatTemplateSource chat = chat_template_of_folder(folder, config);
+    files.chat_template = std::move(chat.source);
+    files.tool_chat_template = std::move(chat.tool_use);
 }
 
 // Lists the tokens that have a role among the added ones, for readers who look only there.
@@ -278,8 +261,8 @@ TokenizerFiles read_huggingface_tokenizer(const fs::path& folder) {
                                      "with Transformers to get a tokenizer.json)"
                                    : ""));
     }
-    for (const char* name :
-         {"special_tokens_map.json", "chat_template.jinja", "chat_template.json"})
+    for (const char* name : {"special_tokens_map.json", "chat_template.jinja", "chat_template.json",
+                             "additional_chat_templates/tool_use.jinja"})
         keep(name);
     roles_from_model_config(model_config, files);
     return files;

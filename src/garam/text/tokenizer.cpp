@@ -8,6 +8,11 @@
 #include "garam/text/tokenizer_files.h"
 
 namespace garam {
+
+const std::string& Tokenizer::tool_chat_template() const {
+    static const std::string none;
+    return none;
+}
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";

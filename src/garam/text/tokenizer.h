@@ -66,6 +66,8 @@ class Tokenizer {
 
     // Source of the chat template (Jinja), empty when the files have none.
     virtual const std::string& chat_template() const = 0;
+    // Another one for conversations with tools ("tool_use"), empty when the files have none.
+    virtual const std::string& tool_chat_template() const;
 
     // Writes tokenizer.json, tokenizer_config.json (and chat template) into an existing folder, so that
     // Transformers loads the same tokenizer from there. Files of a Hugging Face folder are copied.

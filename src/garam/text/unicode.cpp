@@ -112,6 +112,23 @@ bool is_python_space(char32_t c) {
     return is_white_space(c) || (c >= 0x1C && c <= 0x1F);
 }
 
+bool is_python_printable(char32_t c) {
+    switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+        case UTF8PROC_CATEGORY_CC:
+        case UTF8PROC_CATEGORY_CF:
+        case UTF8PROC_CATEGORY_CS:
+        case UTF8PROC_CATEGORY_CO:
+        case UTF8PROC_CATEGORY_CN:
+        case UTF8PROC_CATEGORY_ZL:
+        case UTF8PROC_CATEGORY_ZP:
+            return false;
+        case UTF8PROC_CATEGORY_ZS:
+            return c == ' ';
+        default:
+            return true;
+    }
+}
+
 bool is_word_character(char32_t c) {
     switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
         case UTF8PROC_CATEGORY_LU:

@@ -33,6 +33,8 @@ std::string replace_invalid_utf8(std::string_view bytes);
 bool is_python_space(char32_t code_point);
 // White_Space of Unicode, which is what \s means to the reference tokenizers.
 bool is_white_space(char32_t code_point);
+// Python's str.isprintable of a character: what repr() shows as it is.
+bool is_python_printable(char32_t code_point);
 // [A-Za-z0-9_], letters, marks, digits of any script: \w.
 bool is_word_character(char32_t code_point);
 
