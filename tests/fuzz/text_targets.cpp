@@ -594,7 +594,7 @@ Target rows_target() {
         config.label_column = "label";
         config.instruction = "What is {text}?";
         settings.truncation = Truncation::keep_end;
-        read_labelled_rows(file, config, settings, tokenizer);
+        read_labelled_rows(DataPlaces::of(file.string()), config, settings, tokenizer);
         if (!refusal.empty()) throw Error(refusal);
     };
     return target;

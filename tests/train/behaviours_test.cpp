@@ -200,7 +200,7 @@ TEST_P(Behaviours, EvaluationStaysWithinThePlanOfTraining) {
     EXPECT_EQ(prepare(job.config)->plan().total_bytes, with);
 
     job.write_rows("long.jsonl", {60, 61, 62}, 3);
-    job.config.data.validation = (job.dir() / "long.jsonl").string();
+    job.config.data.validation = {(job.dir() / "long.jsonl").string()};
     job.config.train.per_device_train_batch_size = 1;
     job.config.train.eval_steps = 1;
     const std::int64_t longer = prepare(job.config)->plan().total_bytes;
@@ -226,9 +226,10 @@ TEST_P(Behaviours, TheLargestStepIsKnownBeforeTheFirst) {
         }
         // The two longest rows, which the order above need not have brought together.
         TokenBatch largest;
-        for (const Sample& sample : planned.job->training.samples) {
-            if (sample.tokens() == planned.job->training_bounds.longest)
-                largest.append(sample.ids, sample.labels, sample.row);
+        const SampleSelection& samples = planned.job->training;
+        for (std::int64_t i = 0; i < samples.size(); ++i) {
+            if (samples.tokens(i) == planned.job->training_bounds.longest)
+                samples.append_to(largest, i);
         }
         ASSERT_EQ(largest.tokens(), planned.job->training_bounds.tokens);
         ASSERT_EQ(largest.num_targets(), planned.job->training_bounds.targets);
