@@ -1,0 +1,30 @@
+// The part of inspection.h that needs nothing but lengths.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "garam/data/inspection.h"
+
+namespace garam {
+
+// `sorted` rises and is not empty.
+LengthQuantiles quantiles(const std::vector<std::int64_t>& sorted);
+
+// Bins of one width, a round number; what lies far behind nearly all is in the last one.
+std::vector<LengthBin> length_histogram(const std::vector<std::int64_t>& whole,
+                                        const std::vector<std::int64_t>& kept);
+
+// Values of max_length that are worth knowing about: powers of two from 128 to the first one that takes
+// nothing (at most 65536), the one that is set, and the upper quantiles. Rising.
+std::vector<std::int64_t> interesting_lengths(const LengthQuantiles& whole,
+                                              std::int64_t set_length);
+
+// The smallest max_length that truncates at most `share` of all tokens.
+std::int64_t length_that_loses(const std::vector<std::int64_t>& sorted, double share);
+
+// Each way to make batches. Nothing where a loader refuses the options.
+std::vector<BatchingCost> batching_costs(const std::vector<InspectedSource>& sources,
+                                         const LoaderOptions& options);
+
+}  // namespace garam
