@@ -16,7 +16,7 @@ std::vector<Sample> make_samples(int count) {
 
 TEST(PrefetchingLoader, GivesTheStepsOfTheLoader) {
     const auto samples = make_samples(10);
-    const Loader loader(samples, {2, 2, 64, false, true, 1});
+    const Loader loader(table_of(samples), {2, 2, 64, false, true, 1});
     PrefetchingLoader ahead(loader, 1, 8);
     for (std::int64_t s = 1; s < 8; ++s) {
         ASSERT_FALSE(ahead.done());
@@ -34,7 +34,7 @@ TEST(PrefetchingLoader, GivesTheStepsOfTheLoader) {
 
 TEST(PrefetchingLoader, RethrowsAndStaysStopped) {
     const auto samples = make_samples(10);
-    const Loader loader(samples, {2, 2, 64, false, true, 1});
+    const Loader loader(table_of(samples), {2, 2, 64, false, true, 1});
     PrefetchingLoader ahead(loader, -1, 3);  // steps count from 0
     EXPECT_THROW(ahead.next(), Bug);
     EXPECT_THROW(ahead.next(), Bug);
@@ -43,7 +43,7 @@ TEST(PrefetchingLoader, RethrowsAndStaysStopped) {
 
 TEST(PrefetchingLoader, EndsWithAStepUnderWay) {
     const auto samples = make_samples(5000);
-    const Loader loader(samples, {5000, 1, 64, true, true, 1});
+    const Loader loader(table_of(samples), {5000, 1, 64, true, true, 1});
     for (int i = 0; i < 20; ++i) {
         PrefetchingLoader ahead(loader, i, 100);
         if (i % 2 == 0) {

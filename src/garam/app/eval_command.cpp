@@ -114,7 +114,7 @@ Examples:
             more_labels = read_labels(job_.data.train, job_.data, tokenizer);
         const LabelledSet set =
             read_labelled_rows(data_, job_.data, encoding, tokenizer, more_labels);
-        if (!json_) print(set.report.summary() + "\n");
+        if (!json_) print(set.report().summary() + "\n");
 
         const auto start = std::chrono::steady_clock::now();
         Confusion confusion(set.labels);
@@ -230,10 +230,11 @@ Examples:
     }
 
     void evaluate_text(Session& session, const EncodingSettings& encoding) {
-        const SampleSet set = read_samples(data_, job_.data, encoding, session.tokenizer());
-        if (!json_) print(set.report.summary() + "\n");
+        const SampleTable samples =
+            read_sample_table(data_, job_.data, encoding, session.tokenizer());
+        if (!json_) print(samples.report().summary() + "\n");
         const auto start = std::chrono::steady_clock::now();
-        const std::vector<TokenBatch> batches = evaluation_batches(set.samples, kBatchTokens);
+        const std::vector<TokenBatch> batches = evaluation_batches(samples, kBatchTokens);
         TokenLoss loss;
         {
             ProgressLine progress;
@@ -252,7 +253,7 @@ Examples:
         }
         Json json;
         json.set("file", data_);
-        json.set("rows", set.report.kept);
+        json.set("rows", samples.size());
         json.set("perplexity", loss.perplexity());
         json.set("loss", loss.mean());
         json.set("target_tokens", loss.targets);

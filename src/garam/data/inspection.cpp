@@ -125,7 +125,7 @@ class Inspector {
             summary.name = source.name;
             summary.validation = source.validation;
             summary.weight = source.weight;
-            summary.report = source.samples.report();
+            summary.report = source.report;
             summary.epoch_share =
                 source.validation ? 0 : source.weight * static_cast<double>(summary.report.tokens);
             epoch_tokens += summary.epoch_share;
@@ -257,8 +257,8 @@ class Inspector {
     }
 
     void cost_batches() {
-        const BatchingResult result = batching_costs(sources_, options_.loader);
-        found_.batchings = result.costs;
+        BatchingCosts result = batching_costs(sources_, options_.loader);
+        found_.batchings = std::move(result.costs);
         found_.longest_step = result.longest_step;
         std::int64_t steps_per_epoch = 0;
         for (const BatchingCost& cost : found_.batchings)

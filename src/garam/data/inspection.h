@@ -39,6 +39,7 @@ struct InspectedSource {
     double weight = 1;  // passes in an epoch
     SampleTable samples;
     SampleTable whole;
+    ReadReport report;  // of `samples`
 };
 
 struct InspectionOptions {

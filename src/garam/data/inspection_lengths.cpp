@@ -100,4 +100,35 @@ std::int64_t length_that_loses(const std::vector<std::int64_t>& sorted, double s
     return low;
 }
 
+BatchingCosts batching_costs(const std::vector<InspectedSource>& sources,
+                             const LoaderOptions& options) {
+    BatchingCosts result;
+    SampleTable samples;
+    for (const InspectedSource& source : sources)
+        if (!source.validation) samples = source.samples;
+    for (const char* name : {"plain", "grouped", "packed"}) {
+        BatchingCost cost;
+        cost.name = name;
+        LoaderOptions way = options;
+        way.packing = cost.name == "packed";
+        way.group_by_length = cost.name == "grouped";
+        way.shuffle = options.shuffle || way.group_by_length;
+        cost.is_set = way.packing == options.packing && way.group_by_length == options.group_by_length;
+        const Loader loader(samples, way);
+        cost.units = loader.units();
+        cost.steps = loader.steps_per_epoch();
+        for (std::int64_t step = 0; step < cost.steps; ++step) {
+            for (const Loader::Shape& shape : loader.shapes(step)) {
+                cost.tokens += shape.tokens;
+                cost.room += shape.units * (way.packing ? way.max_length : shape.longest);
+                if (cost.is_set && result.longest_step == 0 &&
+                    shape.longest == loader.largest().longest)
+                    result.longest_step = step + 1;
+            }
+        }
+        result.costs.push_back(std::move(cost));
+    }
+    return result;
+}
+
 }  // namespace garam

@@ -23,8 +23,12 @@ std::vector<std::int64_t> interesting_lengths(const LengthQuantiles& whole,
 // The smallest max_length that truncates at most `share` of all tokens.
 std::int64_t length_that_loses(const std::vector<std::int64_t>& sorted, double share);
 
-// Each way to make batches. Nothing where a loader refuses the options.
-std::vector<BatchingCost> batching_costs(const std::vector<InspectedSource>& sources,
-                                         const LoaderOptions& options);
+// Each way to make batches, and the step of the first epoch, from 1, in which the longest sample comes.
+struct BatchingCosts {
+    std::vector<BatchingCost> costs;
+    std::int64_t longest_step = 0;
+};
+BatchingCosts batching_costs(const std::vector<InspectedSource>& sources,
+                             const LoaderOptions& options);
 
 }  // namespace garam

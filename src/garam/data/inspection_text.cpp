@@ -41,7 +41,8 @@ class Wrapped {
             std::size_t width = 0;
             // Spaces lead the word that they stand before.
             while (end < text.size() && text[end] == ' ')
-                ++end, ++width;
+                ++end;
+            width = end - at;
             const std::size_t word = end;
             for (std::size_t next = end; next < text.size() && text[next] != ' ' &&
                                          text[next] != '\n' && width < kColumns - indent_;) {

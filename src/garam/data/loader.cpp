@@ -43,18 +43,18 @@ void require_positive(std::int64_t value, const char* what) {
 
 }  // namespace
 
-Loader::Loader(const std::vector<Sample>& samples, const LoaderOptions& options)
-    : samples_(samples), options_(options) {
-    if (samples.empty()) throw Error("there are no samples to load");
+Loader::Loader(SampleTable samples, const LoaderOptions& options)
+    : samples_(std::move(samples)), options_(options) {
+    if (samples_.empty()) throw Error("there are no samples to load");
     require_positive(options.rows_per_micro_batch, "train.per_device_train_batch_size");
     require_positive(options.micro_batches_per_step, "train.gradient_accumulation_steps");
-    units_ = static_cast<std::int64_t>(samples.size());
+    units_ = samples_.size();
     if (options.packing) {
         require_positive(options.max_length, "train.max_length");
         std::vector<std::int64_t> lengths;
-        lengths.reserve(samples.size());
-        for (const Sample& sample : samples)
-            lengths.push_back(sample.tokens());
+        lengths.reserve(static_cast<std::size_t>(samples_.size()));
+        for (std::int64_t i = 0; i < samples_.size(); ++i)
+            lengths.push_back(samples_.tokens(i));
         layout_.emplace(lengths, options.max_length);
         units_ = layout_->bins();
     }
@@ -70,8 +70,8 @@ Loader::Loader(const std::vector<Sample>& samples, const LoaderOptions& options)
 double Loader::packing_efficiency() const {
     if (!layout_) return 1.0;
     std::int64_t tokens = 0;
-    for (const Sample& sample : samples_)
-        tokens += sample.tokens();
+    for (std::int64_t i = 0; i < samples_.size(); ++i)
+        tokens += samples_.tokens(i);
     return static_cast<double>(tokens) /
            (static_cast<double>(units_) * static_cast<double>(options_.max_length));
 }
@@ -95,9 +95,7 @@ void Loader::group_by_length(std::vector<std::int64_t>& order) const {
     const auto count = static_cast<std::int64_t>(order.size());
     const std::int64_t step = options_.rows_per_micro_batch * options_.micro_batches_per_step;
     const std::int64_t run = step * std::clamp<std::int64_t>(count / (step * 4), 1, 50);
-    const auto length = [this](std::int64_t sample) {
-        return samples_[static_cast<std::size_t>(sample)].tokens();
-    };
+    const auto length = [this](std::int64_t sample) { return samples_.tokens(sample); };
     for (std::int64_t begin = 0; begin < count; begin += run)
         std::stable_sort(order.begin() + begin, order.begin() + std::min(begin + run, count),
                          [&](std::int64_t a, std::int64_t b) { return length(a) > length(b); });
@@ -105,7 +103,7 @@ void Loader::group_by_length(std::vector<std::int64_t>& order) const {
 
 Loader::Epoch Loader::arrange(std::int64_t number) const {
     Random random(options_.seed ^ kShuffleKey, static_cast<std::uint64_t>(number));
-    std::vector<std::int64_t> order(samples_.size());
+    std::vector<std::int64_t> order(static_cast<std::size_t>(samples_.size()));
     std::iota(order.begin(), order.end(), std::int64_t{0});
     if (options_.shuffle) shuffle(order, random);
     if (options_.group_by_length) group_by_length(order);
@@ -147,12 +145,32 @@ std::vector<TokenBatch> Loader::step(std::int64_t step) const {
         const std::int64_t end = begin + std::min(options_.rows_per_micro_batch, units_ - begin);
         for (std::int64_t unit = begin; unit < end; ++unit) {
             for (const std::int64_t index : (*units)[static_cast<std::size_t>(unit)]) {
-                const Sample& sample = samples_[static_cast<std::size_t>(index)];
-                batch.append(sample.ids, sample.labels, sample.row);
+                samples_.append_to(batch, index, samples_.row(index));
             }
         }
     }
     return batches;
+}
+
+std::vector<Loader::Shape> Loader::shapes(std::int64_t step) const {
+    const Position at = position(step);
+    const std::shared_ptr<const Epoch> units = epoch(at.epoch);
+    const std::int64_t first = at.step * options_.micro_batches_per_step;
+    const std::int64_t last = std::min(first + options_.micro_batches_per_step, micro_batches_);
+    std::vector<Shape> shapes;
+    for (std::int64_t micro_batch = first; micro_batch < last; ++micro_batch) {
+        Shape& shape = shapes.emplace_back();
+        const std::int64_t begin = micro_batch * options_.rows_per_micro_batch;
+        shape.units = std::min(options_.rows_per_micro_batch, units_ - begin);
+        for (std::int64_t unit = begin; unit < begin + shape.units; ++unit) {
+            for (const std::int64_t index : (*units)[static_cast<std::size_t>(unit)]) {
+                const std::int64_t tokens = samples_.tokens(index);
+                shape.tokens += tokens;
+                shape.longest = std::max(shape.longest, tokens);
+            }
+        }
+    }
+    return shapes;
 }
 
 Loader::Largest Loader::find_largest() const {
@@ -163,26 +181,27 @@ Loader::Largest Loader::find_largest() const {
     // The most targets among the samples of a length: what any place of that length may receive.
     std::map<std::int64_t, std::int64_t> most_targets;
     std::int64_t all_targets = 0;
-    for (const Sample& sample : samples_) {
-        const std::int64_t sample_targets = sample.targets();
-        largest.longest = std::max(largest.longest, sample.tokens());
-        std::int64_t& most = most_targets[sample.tokens()];
+    for (std::int64_t i = 0; i < samples_.size(); ++i) {
+        const std::int64_t sample_targets = samples_.targets(i);
+        const std::int64_t sample_tokens = samples_.tokens(i);
+        largest.longest = std::max(largest.longest, sample_tokens);
+        std::int64_t& most = most_targets[sample_tokens];
         most = std::max(most, sample_targets);
         all_targets += sample_targets;
         if (layout_) continue;
-        tokens.push_back(sample.tokens());
+        tokens.push_back(sample_tokens);
         counts.push_back(1);
         targets.push_back(sample_targets);
     }
     if (layout_) {
-        std::vector<std::int64_t> order(samples_.size());
+        std::vector<std::int64_t> order(static_cast<std::size_t>(samples_.size()));
         std::iota(order.begin(), order.end(), std::int64_t{0});
         for (const std::vector<std::int64_t>& bin : layout_->assign(order)) {
             tokens.push_back(0);
             targets.push_back(0);
             counts.push_back(static_cast<std::int64_t>(bin.size()));
             for (const std::int64_t index : bin) {
-                const std::int64_t length = samples_[static_cast<std::size_t>(index)].tokens();
+                const std::int64_t length = samples_.tokens(index);
                 tokens.back() += length;
                 targets.back() += most_targets[length];
             }
@@ -195,15 +214,14 @@ Loader::Largest Loader::find_largest() const {
     return largest;
 }
 
-std::vector<TokenBatch> evaluation_batches(const std::vector<Sample>& samples,
-                                           std::int64_t max_tokens) {
+std::vector<TokenBatch> evaluation_batches(const SampleTable& samples, std::int64_t max_tokens) {
     GARAM_CHECK(max_tokens > 0 && max_tokens <= std::numeric_limits<std::int32_t>::max(),
                 "tokens of an evaluation batch");
     std::vector<TokenBatch> batches;
-    for (const Sample& sample : samples) {
-        if (batches.empty() || batches.back().tokens() + sample.tokens() > max_tokens)
+    for (std::int64_t i = 0; i < samples.size(); ++i) {
+        if (batches.empty() || batches.back().tokens() + samples.tokens(i) > max_tokens)
             batches.emplace_back();
-        batches.back().append(sample.ids, sample.labels, sample.row);
+        samples.append_to(batches.back(), i, samples.row(i));
     }
     return batches;
 }

@@ -15,7 +15,7 @@
 
 #include "garam/core/token_batch.h"
 #include "garam/data/packing.h"
-#include "garam/data/sample.h"
+#include "garam/data/sample_table.h"
 
 namespace garam {
 
@@ -32,9 +32,9 @@ struct LoaderOptions {
 
 class Loader {
   public:
-    // `samples` must outlive the loader. Throws Error when there are none, an option is out of
+    // Throws Error when there are none, an option is out of
     // range or a micro-batch would hold more than 2^31 - 1 tokens.
-    Loader(const std::vector<Sample>& samples, const LoaderOptions& options);
+    Loader(SampleTable samples, const LoaderOptions& options);
 
     // The same in every epoch, packed too: bins depend on lengths only.
     std::int64_t steps_per_epoch() const { return steps_; }
@@ -56,6 +56,14 @@ class Loader {
     // that a resumed run needs no state. May be called from several threads.
     std::vector<TokenBatch> step(std::int64_t step) const;
 
+    // The micro-batches of a step without their tokens.
+    struct Shape {
+        std::int64_t units = 0;
+        std::int64_t tokens = 0;
+        std::int64_t longest = 0;  // tokens of a sample
+    };
+    std::vector<Shape> shapes(std::int64_t step) const;
+
     // No micro-batch of any epoch is larger. `tokens`, `longest` and `samples` are reached by some
     // order; `targets` is a bound that packing need not reach.
     struct Largest {
@@ -74,7 +82,7 @@ class Loader {
     void group_by_length(std::vector<std::int64_t>& order) const;
     Largest find_largest() const;
 
-    const std::vector<Sample>& samples_;
+    SampleTable samples_;
     LoaderOptions options_;
     std::optional<PackedLayout> layout_;
     std::int64_t units_ = 0;
@@ -89,7 +97,6 @@ class Loader {
 
 // All samples in the order of their rows, as many to a batch as fit `max_tokens`; a longer sample
 // has a batch of its own.
-std::vector<TokenBatch> evaluation_batches(const std::vector<Sample>& samples,
-                                           std::int64_t max_tokens);
+std::vector<TokenBatch> evaluation_batches(const SampleTable& samples, std::int64_t max_tokens);
 
 }  // namespace garam

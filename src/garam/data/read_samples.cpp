@@ -29,13 +29,13 @@ namespace {
     throw Error(message);
 }
 
-}  // namespace
-
-SampleSet read_samples(const std::filesystem::path& file, const DataConfig& config,
-                       const EncodingSettings& settings, const Tokenizer& tokenizer) {
+// take(Sample&&) is called for each in order.
+template <typename Take>
+ReadReport read_each(const std::filesystem::path& file, const DataConfig& config,
+                     const EncodingSettings& settings, const Tokenizer& tokenizer,
+                     const Take& take) {
     const RowEncoder encoder(config, settings, tokenizer);
-    SampleSet set;
-    ReadReport& report = set.report;
+    ReadReport report;
     for_each_row<EncodedRow>(
         file, config.on_error == "skip", report,
         [&](const Json& row, const std::string& where) { return encoder.encode(row, where); },
@@ -50,10 +50,33 @@ SampleSet read_samples(const std::filesystem::path& file, const DataConfig& conf
             report.tokens += encoded.sample.tokens();
             report.target_tokens += encoded.sample.targets();
             report.longest = std::max(report.longest, encoded.sample.tokens());
-            set.samples.push_back(std::move(encoded.sample));
+            take(std::move(encoded.sample));
         });
-    if (set.samples.empty()) refuse_without_targets(report, settings);
+    if (report.kept == 0) refuse_without_targets(report, settings);
+    return report;
+}
+
+}  // namespace
+
+SampleSet read_samples(const std::filesystem::path& file, const DataConfig& config,
+                       const EncodingSettings& settings, const Tokenizer& tokenizer) {
+    SampleSet set;
+    set.report = read_each(file, config, settings, tokenizer,
+                           [&](Sample&& sample) { set.samples.push_back(std::move(sample)); });
     return set;
+}
+
+ReadReport read_samples(const std::filesystem::path& file, const DataConfig& config,
+                        const EncodingSettings& settings, const Tokenizer& tokenizer,
+                        SampleTableWriter& table) {
+    return read_each(file, config, settings, tokenizer,
+                     [&](Sample&& sample) { table.append(sample, sample.tokens()); });
+}
+
+SampleTable read_sample_table(const std::filesystem::path& file, const DataConfig& config,
+                              const EncodingSettings& settings, const Tokenizer& tokenizer) {
+    SampleTableWriter writer;
+    return writer.finish(read_samples(file, config, settings, tokenizer, writer));
 }
 
 }  // namespace garam

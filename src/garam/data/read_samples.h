@@ -7,6 +7,7 @@
 #include "garam/data/data_config.h"
 #include "garam/data/row_encoder.h"
 #include "garam/data/sample.h"
+#include "garam/data/sample_table.h"
 #include "garam/text/tokenizer.h"
 
 namespace garam {
@@ -18,5 +19,13 @@ namespace garam {
 // example and the reason.
 SampleSet read_samples(const std::filesystem::path& file, const DataConfig& config,
                        const EncodingSettings& settings, const Tokenizer& tokenizer);
+
+// The same, written to a table as they are read.
+ReadReport read_samples(const std::filesystem::path& file, const DataConfig& config,
+                        const EncodingSettings& settings, const Tokenizer& tokenizer,
+                        SampleTableWriter& table);
+// In an unnamed file.
+SampleTable read_sample_table(const std::filesystem::path& file, const DataConfig& config,
+                              const EncodingSettings& settings, const Tokenizer& tokenizer);
 
 }  // namespace garam

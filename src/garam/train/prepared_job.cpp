@@ -5,7 +5,6 @@
 
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
-#include "garam/data/fingerprint.h"
 #include "garam/ops/product_tuning.h"
 #include "garam/train/memory_choice.h"
 #include "garam/train/vocabulary.h"
@@ -150,10 +149,10 @@ BatchBounds bounds_of(const std::vector<TokenBatch>& batches) {
 void cut_evaluation(PreparedJob& job) {
     // As many tokens at a time as the user allows rows, but no more than training has: evaluation
     // keeps nothing for a backward, so it then needs less memory than training.
-    const std::int64_t longest = job.validation.report.longest;
+    const std::int64_t longest = job.validation.report().longest;
     const std::int64_t wanted = job.config.train.per_device_eval_batch_size * longest;
     job.evaluation = evaluation_batches(
-        job.validation.samples, std::max(longest, std::min(wanted, job.training_bounds.tokens)));
+        job.validation, std::max(longest, std::min(wanted, job.training_bounds.tokens)));
     job.evaluation_bounds = bounds_of(job.evaluation);
 }
 
@@ -162,13 +161,14 @@ void read_data(PreparedJob& job) {
     const EncodingSettings encoding = encoding_settings(
         config.train,
         DecoderConfig::from_json(job.files.config(), job.files.path().string()).vocab_size);
-    job.training = read_samples(config.data.train, config.data, encoding, *job.tokenizer);
-    job.notes.push_back(job.training.report.summary());
-    job.loader = std::make_unique<Loader>(job.training.samples, loader_options(config));
+    job.training = read_sample_table(config.data.train, config.data, encoding, *job.tokenizer);
+    job.notes.push_back(job.training.report().summary());
+    job.loader = std::make_unique<Loader>(job.training, loader_options(config));
     job.training_bounds = bounds_of(job.loader->largest());
     if (config.data.validation.empty()) return;
-    job.validation = read_samples(config.data.validation, config.data, encoding, *job.tokenizer);
-    job.notes.push_back(job.validation.report.summary());
+    job.validation =
+        read_sample_table(config.data.validation, config.data, encoding, *job.tokenizer);
+    job.notes.push_back(job.validation.report().summary());
     cut_evaluation(job);
 }
 
@@ -276,7 +276,7 @@ void PreparedJob::cut_batch(std::int64_t batch_size, std::int64_t accumulation) 
     train.gradient_accumulation_steps = accumulation;
     identity.per_device_train_batch_size = batch_size;
     identity.gradient_accumulation_steps = accumulation;
-    loader = std::make_unique<Loader>(training.samples, loader_options(config));
+    loader = std::make_unique<Loader>(training, loader_options(config));
     training_bounds = bounds_of(loader->largest());
     if (!evaluation.empty()) cut_evaluation(*this);
 }
@@ -386,7 +386,7 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
         .gradient_accumulation_steps = train.gradient_accumulation_steps,
         .max_length = train.max_length,
         .packing = train.packing,
-        .data_fingerprint = hexadecimal(fingerprint(job->training.samples)),
+        .data_fingerprint = hexadecimal(job->training.fingerprint()),
         .config_fingerprint = config_fingerprint(job->config, job->files, engine, job->max_steps)};
     return job;
 }

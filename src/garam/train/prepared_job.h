@@ -22,9 +22,9 @@ struct PreparedJob {
     JobConfig config;
     ModelFiles files;
     std::unique_ptr<Tokenizer> tokenizer;
-    SampleSet training;
-    SampleSet validation;            // without samples where no file was named
-    std::unique_ptr<Loader> loader;  // over training.samples
+    SampleTable training;
+    SampleTable validation;          // empty where no file was named
+    std::unique_ptr<Loader> loader;  // over training
     std::vector<TokenBatch> evaluation;
     DeviceProfile profile;  // of the device that computes
     EngineOptions engine;

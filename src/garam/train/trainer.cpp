@@ -115,7 +115,7 @@ class Trainer {
         report.first_step = state_.global_step;
         report.max_steps = job_.max_steps;
         report.num_epochs = job_.loader->epoch_at(job_.max_steps - 1);
-        report.num_samples = static_cast<std::int64_t>(job_.training.samples.size());
+        report.num_samples = job_.training.size();
         report.samples_per_step =
             train_.per_device_train_batch_size * train_.gradient_accumulation_steps;
         report.trained_parameters = engine_.model().trainable_elements();
