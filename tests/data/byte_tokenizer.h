@@ -74,8 +74,7 @@ class ByteTokenizer : public Tokenizer {
     }
     // Empty for an id that names no token.
     std::string token_of(std::int32_t id) const override {
-        const std::vector<std::string>& texts =
-            id >= kFirstMerge ? setup_.merges : setup_.specials;
+        const std::vector<std::string>& texts = id >= kFirstMerge ? setup_.merges : setup_.specials;
         const std::int32_t first = id >= kFirstMerge ? kFirstMerge : kFirstSpecial;
         if (id >= kFirstSpecial) {
             const auto at = static_cast<std::size_t>(id - first);

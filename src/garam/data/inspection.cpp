@@ -53,8 +53,7 @@ class Inspector {
         note_padding();
         add_warnings(found_);
         for (RowPlace* place : found_.places())
-            place->where =
-                sources_[place->source].name + ", row " + std::to_string(place->row);
+            place->where = sources_[place->source].name + ", row " + std::to_string(place->row);
         return std::move(found_);
     }
 
@@ -100,16 +99,12 @@ class Inspector {
         found_.whole = quantiles(whole_);
         found_.kept = quantiles(kept);
         found_.histogram = length_histogram(whole_, kept);
-        found_.lossless_length = std::max<std::int64_t>(2, length_that_loses(whole_, 0));
-        found_.one_percent_length = std::max<std::int64_t>(2, length_that_loses(whole_, 0.01));
+        found_.lossless_length = std::max<std::int64_t>(2, whole_.back());
     }
 
     void scan_sources() {
-        std::vector<std::int64_t> lengths =
+        const std::vector<std::int64_t> lengths =
             interesting_lengths(found_.whole, options_.loader.max_length);
-        for (const std::int64_t more : {found_.lossless_length, found_.one_percent_length})
-            lengths.insert(std::lower_bound(lengths.begin(), lengths.end(), more), more);
-        lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
         std::size_t samples = 0;
         double epoch_tokens = 0;
         for (const InspectedSource& source : sources_)
@@ -137,13 +132,21 @@ class Inspector {
             found_.sources.push_back(std::move(summary));
             take(part, s);
             if (source.validation) continue;
-            if (found_.limits.empty()) found_.limits = part.limits;
+            if (found_.limits.empty())
+                found_.limits = part.limits;
             else
                 for (std::size_t i = 0; i < part.limits.size(); ++i)
                     found_.limits[i].add(part.limits[i]);
         }
         for (SourceSummary& summary : found_.sources)
             summary.epoch_share = epoch_tokens > 0 ? summary.epoch_share / epoch_tokens : 0;
+        std::vector<CutLength> cuts;
+        for (const SampleDigest& digest : digests_) {
+            const auto source = static_cast<std::size_t>(digest.source);
+            if (is_training(source))
+                cuts.push_back({sources_[source].whole.tokens(digest.index), digest.beyond});
+        }
+        found_.one_percent_length = length_that_loses(cuts, 0.01);
     }
 
     void take(const SourceScan& part, std::size_t source) {
@@ -187,7 +190,8 @@ class Inspector {
             while (end < digests_.size() && key(digests_[end]) == key(digests_[begin]))
                 ++end;
             std::size_t training = begin;
-            while (training < end && is_training(static_cast<std::size_t>(digests_[training].source)))
+            while (training < end &&
+                   is_training(static_cast<std::size_t>(digests_[training].source)))
                 ++training;
             group(begin, training, end);
         }
@@ -216,8 +220,8 @@ class Inspector {
             const auto source = static_cast<std::size_t>(digest->source);
             finding.examples.push_back(place(source, digest->index));
             if (!finding.text.empty() && !answers) continue;
-            finding.text += (finding.text.empty() ? "" : " / ") +
-                            text_of(source, digest->index, answers);
+            finding.text +=
+                (finding.text.empty() ? "" : " / ") + text_of(source, digest->index, answers);
         }
         return finding;
     }
@@ -266,8 +270,8 @@ class Inspector {
         if (steps_per_epoch == 0) return;
         found_.steps = options_.max_steps > 0
                            ? options_.max_steps
-                           : static_cast<std::int64_t>(std::ceil(
-                                 options_.epochs * static_cast<double>(steps_per_epoch)));
+                           : static_cast<std::int64_t>(
+                                 std::ceil(options_.epochs * static_cast<double>(steps_per_epoch)));
         found_.epochs = (found_.steps + steps_per_epoch - 1) / steps_per_epoch;
     }
 

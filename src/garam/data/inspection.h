@@ -46,11 +46,11 @@ struct InspectionOptions {
     LoaderOptions loader;  // max_length and the batch too
     Truncation truncation = Truncation::keep_start;
     double epochs = 3;
-    std::int64_t max_steps = -1;         // -1: epochs decide
-    std::int64_t vocab_size = 0;         // rows of the model's embedding; 0: not known
-    std::int64_t model_positions = 0;    // that the model was made for; 0: not known
-    bool template_writes_date = false;   // of the day on which the rows are read
-    std::vector<std::string> cache;      // what the cache had, one line a source
+    std::int64_t max_steps = -1;        // -1: epochs decide
+    std::int64_t vocab_size = 0;        // rows of the model's embedding; 0: not known
+    std::int64_t model_positions = 0;   // that the model was made for; 0: not known
+    bool template_writes_date = false;  // of the day on which the rows are read
+    std::vector<std::string> cache;     // what the cache had, one line a source
     std::int64_t shown_samples = 3;
 };
 
@@ -72,7 +72,7 @@ struct LengthBin {
 // What a max_length would cost.
 struct LengthLimit {
     std::int64_t max_length = 0;
-    bool is_set = false;             // by the configuration
+    bool is_set = false;              // by the configuration
     std::int64_t rows_truncated = 0;  // with those that are dropped
     std::int64_t rows_dropped = 0;    // no target is left
     std::int64_t tokens_lost = 0;     // of dropped rows: all
@@ -106,8 +106,8 @@ struct SourceSummary {
     bool validation = false;
     double weight = 1;
     ReadReport report;
-    double epoch_share = 0;          // of the tokens of an epoch
-    std::int64_t tokens_lost = 0;    // to truncation, dropped rows included
+    double epoch_share = 0;        // of the tokens of an epoch
+    std::int64_t tokens_lost = 0;  // to truncation, dropped rows included
     std::int64_t targets_lost = 0;
 };
 
@@ -147,20 +147,20 @@ struct Inspection {
     std::int64_t lossless_length = 0;     // the smallest max_length that loses nothing
     std::int64_t one_percent_length = 0;  // ... at most 1 % of the tokens
     std::vector<BatchingCost> batchings;
-    std::int64_t steps = 0;     // of the whole run
-    std::int64_t epochs = 0;    // that it begins
+    std::int64_t steps = 0;   // of the whole run
+    std::int64_t epochs = 0;  // that it begins
     RowPlace longest;
-    std::int64_t longest_step = 0;  // of the first epoch, from 1, in which the longest row comes
+    std::int64_t longest_step = 0;     // of the first epoch, from 1, in which the longest row comes
     std::vector<AnswerCount> answers;  // the most frequent first; empty where they are no classes
     double characters_per_token = 0;   // of up to 2,000 rows, evenly spread
-    Finding truncated;   // training rows that are longer than max_length
-    Finding duplicates;  // training rows that equal an earlier one
-    Finding conflicts;   // training rows with one answer whose prompt has another one elsewhere
+    Finding truncated;                 // training rows that are longer than max_length
+    Finding duplicates;                // training rows that equal an earlier one
+    Finding conflicts;  // training rows with one answer whose prompt has another one elsewhere
 
     // Of the validation rows:
-    Finding leakage;           // that equal a training row
-    Finding shared_prompts;    // whose prompt a training row has; with those of leakage
-    Finding repeats;           // that equal an earlier one
+    Finding leakage;         // that equal a training row
+    Finding shared_prompts;  // whose prompt a training row has; with those of leakage
+    Finding repeats;         // that equal an earlier one
 
     // Of all rows:
     Finding empty_answers;  // an answer of white space only
@@ -168,7 +168,7 @@ struct Inspection {
     Finding end_cut;        // the same, by truncation
     Finding double_bos;
     Finding outside_vocabulary;
-    Finding unknown;             // rows with tokens that stand for what the vocabulary lacks
+    Finding unknown;  // rows with tokens that stand for what the vocabulary lacks
     std::int64_t unknown_tokens = 0;
     std::int64_t byte_tokens = 0;  // of a SentencePiece vocabulary: <0x0A>
 

@@ -79,20 +79,24 @@ std::vector<std::int64_t> interesting_lengths(const LengthQuantiles& whole,
     return lengths;
 }
 
-std::int64_t length_that_loses(const std::vector<std::int64_t>& sorted, double share) {
-    const std::int64_t sum = std::accumulate(sorted.begin(), sorted.end(), std::int64_t{0});
+std::int64_t length_that_loses(const std::vector<CutLength>& samples, double share) {
+    std::int64_t all = 0;
+    std::int64_t high = 2;
+    for (const CutLength& sample : samples) {
+        all += sample.tokens;
+        high = std::max(high, sample.tokens);
+    }
     const auto lost = [&](std::int64_t length) {
         std::int64_t tokens = 0;
-        for (auto at = std::upper_bound(sorted.begin(), sorted.end(), length); at != sorted.end();
-             ++at)
-            tokens += *at - length;
+        for (const CutLength& sample : samples)
+            if (sample.tokens > length)
+                tokens += sample.beyond >= length ? sample.tokens : sample.tokens - length;
         return tokens;
     };
-    std::int64_t low = 1;
-    std::int64_t high = sorted.back();
+    std::int64_t low = 2;
     while (low < high) {
         const std::int64_t middle = low + (high - low) / 2;
-        if (static_cast<double>(lost(middle)) <= share * static_cast<double>(sum))
+        if (static_cast<double>(lost(middle)) <= share * static_cast<double>(all))
             high = middle;
         else
             low = middle + 1;
@@ -113,7 +117,8 @@ BatchingCosts batching_costs(const std::vector<InspectedSource>& sources,
         way.packing = cost.name == "packed";
         way.group_by_length = cost.name == "grouped";
         way.shuffle = options.shuffle || way.group_by_length;
-        cost.is_set = way.packing == options.packing && way.group_by_length == options.group_by_length;
+        cost.is_set =
+            way.packing == options.packing && way.group_by_length == options.group_by_length;
         const Loader loader(samples, way);
         cost.units = loader.units();
         cost.steps = loader.steps_per_epoch();

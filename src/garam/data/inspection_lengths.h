@@ -20,8 +20,13 @@ std::vector<LengthBin> length_histogram(const std::vector<std::int64_t>& whole,
 std::vector<std::int64_t> interesting_lengths(const LengthQuantiles& whole,
                                               std::int64_t set_length);
 
-// The smallest max_length that truncates at most `share` of all tokens.
-std::int64_t length_that_loses(const std::vector<std::int64_t>& sorted, double share);
+// A sample, and the max_length up to which no target of it is left: it is then lost as a whole.
+struct CutLength {
+    std::int64_t tokens = 0;
+    std::int64_t beyond = 0;
+};
+// The smallest max_length, from 2, that loses at most `share` of all tokens.
+std::int64_t length_that_loses(const std::vector<CutLength>& samples, double share);
 
 // Each way to make batches, and the step of the first epoch, from 1, in which the longest sample comes.
 struct BatchingCosts {

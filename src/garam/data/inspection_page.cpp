@@ -76,11 +76,12 @@ class Page {
 
     std::string run(const std::string& title) {
         const ReadReport training = found_.training();
-        out_ = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-               "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-               "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-               "style-src 'unsafe-inline'\">\n<title>" +
-               escaped(title) + ": data</title>\n<style>" + kStyle + "</style>\n</head>\n<body>\n";
+        out_ =
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+            "style-src 'unsafe-inline'\">\n<title>" +
+            escaped(title) + ": data</title>\n<style>" + kStyle + "</style>\n</head>\n<body>\n";
         out_ += "<h1>" + escaped(title) + "</h1>\n";
         paragraph(counted(training.kept, "row") + " to train on, " +
                       counted(training.tokens, "token") + ", of which " +
@@ -138,17 +139,18 @@ class Page {
     void samples() {
         if (found_.samples.empty()) return;
         heading("The first rows");
-        out_ += "<p class=\"faint\"><span class=\"t\">Targets</span> are what the model learns to "
-                "say; <span class=\"s\">special tokens</span> stand as they are named.</p>\n";
+        out_ +=
+            "<p class=\"faint\"><span class=\"t\">Targets</span> are what the model learns to "
+            "say; <span class=\"s\">special tokens</span> stand as they are named.</p>\n";
         for (const ShownSample& sample : found_.samples) {
-            out_ += "<div class=\"sample\"><b>" + escaped(sample.place.where) +
-                    "</b> <span class=\"faint\">" +
-                    escaped(counted(sample.tokens, "token") + ", " +
-                            counted(sample.targets, "target") +
-                            (sample.full_tokens > sample.tokens
-                                 ? ", cut from " + grouped_digits(sample.full_tokens)
-                                 : "")) +
-                    "</span>\n<pre>";
+            out_ +=
+                "<div class=\"sample\"><b>" + escaped(sample.place.where) +
+                "</b> <span class=\"faint\">" +
+                escaped(counted(sample.tokens, "token") + ", " + counted(sample.targets, "target") +
+                        (sample.full_tokens > sample.tokens
+                             ? ", cut from " + grouped_digits(sample.full_tokens)
+                             : "")) +
+                "</span>\n<pre>";
             for (const SamplePiece& piece : sample.pieces)
                 out_ += piece_in_markup(piece);
             out_ += "</pre></div>\n";
@@ -174,11 +176,10 @@ class Page {
             const ReadReport& report = source.report;
             row({source.name, source.validation ? "validation" : "training",
                  source.validation ? "–" : fmt::format("{:g}", source.weight),
-                 source.validation ? "–" : percent(source.epoch_share),
-                 grouped_digits(report.rows), grouped_digits(report.kept),
-                 grouped_digits(report.truncated), grouped_digits(report.dropped_rows()),
-                 grouped_digits(report.skipped.count), grouped_digits(report.tokens),
-                 grouped_digits(report.target_tokens),
+                 source.validation ? "–" : percent(source.epoch_share), grouped_digits(report.rows),
+                 grouped_digits(report.kept), grouped_digits(report.truncated),
+                 grouped_digits(report.dropped_rows()), grouped_digits(report.skipped.count),
+                 grouped_digits(report.tokens), grouped_digits(report.target_tokens),
                  percent(ratio(report.target_tokens, report.tokens))});
         }
         end_table();
@@ -217,9 +218,10 @@ class Page {
         for (const LengthBin& bin : bins)
             most = std::max(most, bin.whole);
         const double step = kWidth / static_cast<double>(bins.size());
-        out_ += fmt::format("<svg viewBox=\"0 0 {:g} {:g}\" role=\"img\" aria-label=\"Rows by length "
-                            "in tokens\">\n",
-                            kWidth, kHeight);
+        out_ += fmt::format(
+            "<svg viewBox=\"0 0 {:g} {:g}\" role=\"img\" aria-label=\"Rows by length "
+            "in tokens\">\n",
+            kWidth, kHeight);
         const std::int64_t limit = found_.options.loader.max_length;
         double limit_x = -1;
         for (std::size_t i = 0; i < bins.size(); ++i) {
@@ -233,13 +235,14 @@ class Page {
                 grouped_digits(bin.to - 1), counted(bin.whole, "row"));
             const bool is_labelled = bins.size() <= 8 || i % 2 == 0;
             if (is_labelled)
-                out_ += fmt::format("<text x=\"{:.1f}\" y=\"{:g}\">{}</text>\n", x + 1, kBottom + 16,
-                                    grouped_digits(bin.from));
+                out_ += fmt::format("<text x=\"{:.1f}\" y=\"{:g}\">{}</text>\n", x + 1,
+                                    kBottom + 16, grouped_digits(bin.from));
             if (limit >= bin.from && limit < bin.to)
                 limit_x = x + step * ratio(limit - bin.from, bin.to - bin.from);
         }
-        out_ += fmt::format("<line class=\"axis\" x1=\"0\" y1=\"{0:g}\" x2=\"{1:g}\" y2=\"{0:g}\"/>\n",
-                            kBottom, kWidth);
+        out_ +=
+            fmt::format("<line class=\"axis\" x1=\"0\" y1=\"{0:g}\" x2=\"{1:g}\" y2=\"{0:g}\"/>\n",
+                        kBottom, kWidth);
         if (limit_x >= 0 && found_.truncated.count > 0)
             out_ += fmt::format(
                 "<line class=\"cut\" x1=\"{0:.1f}\" y1=\"14\" x2=\"{0:.1f}\" y2=\"{1:g}\"/>"
@@ -252,8 +255,8 @@ class Page {
 
     void limits() {
         heading("What another train.max_length would lose");
-        begin_table({"max_length", "rows cut", "tokens lost", "", "targets lost", "",
-                     "rows dropped"});
+        begin_table(
+            {"max_length", "rows cut", "tokens lost", "", "targets lost", "", "rows dropped"});
         const std::int64_t tokens = all_tokens(found_);
         const std::int64_t targets = all_targets(found_);
         for (const LengthLimit& limit : found_.limits)
@@ -273,14 +276,14 @@ class Page {
         begin_table({"", "steps an epoch", "tokens", "room", "empty"});
         for (const BatchingCost& cost : found_.batchings)
             row({name_in_words(cost, found_) + (cost.is_set ? " (set)" : ""),
-                 grouped_digits(cost.steps), grouped_digits(cost.tokens),
-                 grouped_digits(cost.room), percent(cost.waste())},
+                 grouped_digits(cost.steps), grouped_digits(cost.tokens), grouped_digits(cost.room),
+                 percent(cost.waste())},
                 cost.is_set);
         end_table();
-        paragraph(fmt::format("{} a pass, {} a step; the run is {}.",
-                              counted(options.rows_per_micro_batch, options.packing ? "bin" : "row"),
-                              counted(options.micro_batches_per_step, "pass"),
-                              counted(found_.steps, "step")));
+        paragraph(fmt::format(
+            "{} a pass, {} a step; the run is {}.",
+            counted(options.rows_per_micro_batch, options.packing ? "bin" : "row"),
+            counted(options.micro_batches_per_step, "pass"), counted(found_.steps, "step")));
         paragraph(kPaddingInWords, "faint");
     }
 

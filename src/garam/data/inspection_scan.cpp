@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <mutex>
 #include <string>
 
@@ -83,6 +84,7 @@ class SampleScan {
         bool is_outside = false;
         std::int64_t answers = 0;
         std::int64_t unknown = 0;
+        std::int64_t first_target = -1;  // that is scored
         std::int64_t last_target = -1;
         const std::size_t tokens = sample.ids.size();
         for (std::size_t t = 0; t < tokens; ++t) {
@@ -101,6 +103,7 @@ class SampleScan {
                 in_answer = true;
                 answer_says_something |= says_something;
                 answer.add(id);
+                if (t > 0 && first_target < 0) first_target = static_cast<std::int64_t>(t);
                 last_target = static_cast<std::int64_t>(t);
             } else {
                 if (in_answer) has_empty_answer |= !answer_says_something;
@@ -115,6 +118,7 @@ class SampleScan {
         digest.ids = ids.value();
         digest.prompt = prompt_says_something && answers == 1 ? prompt.value() : 0;
         digest.index = index;
+        digest.beyond = tokens_without_target(sample, first_target, last_target);
         if (has_empty_answer) scan.empty_answers.add(index);
         if (is_outside) scan.outside_vocabulary.add(index);
         if (unknown > 0) scan.unknown.add(index);
@@ -128,6 +132,17 @@ class SampleScan {
     }
 
   private:
+    std::int32_t tokens_without_target(const Sample& sample, std::int64_t first,
+                                       std::int64_t last) const {
+        // keep_end: the first token that is kept is not scored.
+        const std::int64_t beyond = first < 0 ? sample.tokens()
+                                    : options_.truncation == Truncation::keep_start
+                                        ? first
+                                        : sample.tokens() - last;
+        return static_cast<std::int32_t>(
+            std::min<std::int64_t>(beyond, std::numeric_limits<std::int32_t>::max()));
+    }
+
     // Behind the last target that says something an end must be a target, or the model never writes one.
     void look_at_end(const Sample& sample, std::int64_t last_target, std::int64_t index,
                      SourceScan& scan) const {

@@ -24,7 +24,7 @@ class TokenFacts {
     };
     std::uint8_t operator[](std::int32_t id) const {
         const auto at = static_cast<std::size_t>(id);  // negative ids become huge
-        return at < flags_.size() ? flags_[at] : kOutside;
+        return at < flags_.size() ? flags_[at] : std::uint8_t{kOutside};
     }
     std::int32_t bos() const { return bos_; }  // -1: none
 
@@ -37,9 +37,11 @@ class TokenFacts {
 // two have the same one with a chance of three in a million.
 struct SampleDigest {
     std::uint64_t ids = 0;
-    std::uint64_t prompt = 0;  // of the ids before the only answer; 0: there is no prompt, or several answers
-    std::int64_t index = 0;    // in InspectedSource::whole
+    std::uint64_t prompt =
+        0;  // of the ids before the only answer; 0: there is no prompt, or several answers
+    std::int64_t index = 0;  // in InspectedSource::whole
     std::int32_t source = 0;
+    std::int32_t beyond = 0;  // a max_length up to this one leaves no target
 };
 
 // Samples of one source that have something in common, by their index.

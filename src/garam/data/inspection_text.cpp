@@ -162,10 +162,9 @@ class Writer {
                 "\n";
         const auto line = [&](const std::string& name, const ReadReport& report) {
             out_ += padded(fitted(name, kName - 1), kName) +
-                    fmt::format("{:>10}{:>9}{:>9}{:>13}{:>13}{:>9}\n",
-                                grouped_digits(report.kept), grouped_digits(report.dropped_rows()),
-                                grouped_digits(report.skipped.count),
-                                grouped_digits(report.tokens),
+                    fmt::format("{:>10}{:>9}{:>9}{:>13}{:>13}{:>9}\n", grouped_digits(report.kept),
+                                grouped_digits(report.dropped_rows()),
+                                grouped_digits(report.skipped.count), grouped_digits(report.tokens),
                                 grouped_digits(report.target_tokens),
                                 percent(ratio(report.target_tokens, report.tokens)));
         };
@@ -198,8 +197,9 @@ class Writer {
     void samples() {
         if (found_.samples.empty()) return;
         heading(found_.samples.size() == 1 ? "The first row" : "The first rows");
-        paragraph(0, colour_ ? "Targets are green, special tokens blue or underlined."
-                             : "Targets stand between ⟦ and ⟧.",
+        paragraph(0,
+                  colour_ ? "Targets are green, special tokens blue or underlined."
+                          : "Targets stand between ⟦ and ⟧.",
                   kDim);
         for (const ShownSample& sample : found_.samples) {
             out_ += styled(fitted(escape_controls(sample.place.where), 60), kBold) +
@@ -275,7 +275,9 @@ class Writer {
         const std::int64_t tokens = all_tokens(found_);
         const std::int64_t targets = all_targets(found_);
         const auto with_share = [](std::int64_t part, std::int64_t all) {
-            return part == 0 ? "–" : grouped_digits(part) + fmt::format(" {:>7}", percent(ratio(part, all)));
+            return part == 0
+                       ? "–"
+                       : grouped_digits(part) + fmt::format(" {:>7}", percent(ratio(part, all)));
         };
         for (const LengthLimit& limit : found_.limits) {
             const std::string line = fmt::format(
@@ -293,7 +295,7 @@ class Writer {
         const LoaderOptions& options = found_.options.loader;
         heading(fmt::format("Batches: {} a pass, {} a step",
                             counted(options.rows_per_micro_batch, options.packing ? "bin" : "row"),
-                            counted(options.micro_batches_per_step, "pass")) );
+                            counted(options.micro_batches_per_step, "pass")));
         out_ += styled(fmt::format("{:<42}{:>10}{:>16}{:>16}{:>10}", "", "steps", "tokens", "room",
                                    "empty"),
                        kDim) +

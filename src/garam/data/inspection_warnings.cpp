@@ -9,12 +9,12 @@ namespace garam {
 namespace {
 
 // Beyond these a warning is given. None is sharp: they are where people have been seen to be surprised.
-constexpr std::int64_t kImbalance = 10;       // the commonest answer to the rarest one
-constexpr double kByteShare = 0.05;           // of all tokens
-constexpr std::int64_t kLongFactor = 4;       // times the 99 % quantile, or
-constexpr std::int64_t kLongMedianFactor = 8; // times the median of few rows
-constexpr std::int64_t kLongTokens = 512;     // below that length nothing is long
-constexpr std::int64_t kFewRows = 200;        // whose 99 % quantile says little
+constexpr std::int64_t kImbalance = 10;        // the commonest answer to the rarest one
+constexpr double kByteShare = 0.05;            // of all tokens
+constexpr std::int64_t kLongFactor = 4;        // times the 99 % quantile, or
+constexpr std::int64_t kLongMedianFactor = 8;  // times the median of few rows
+constexpr std::int64_t kLongTokens = 512;      // below that length nothing is long
+constexpr std::int64_t kFewRows = 200;         // whose 99 % quantile says little
 constexpr std::int64_t kFewSteps = 10;
 constexpr std::int64_t kManyEpochs = 10;
 
@@ -114,12 +114,12 @@ class Warner {
             share(set->tokens_lost, tokens), grouped_digits(set->targets_lost),
             share(set->targets_lost, targets));
         if (found_.end_cut.count > 0)
-            message += fmt::format("; {} where an answer ends is cut off, so it teaches nothing of "
-                                   "stopping",
-                                   found_.end_cut.count == 1
-                                       ? "in 1 row the place"
-                                       : "in " + counted(found_.end_cut.count, "row") +
-                                             " the place");
+            message += fmt::format(
+                "; {} where an answer ends is cut off, so it teaches nothing of "
+                "stopping",
+                found_.end_cut.count == 1
+                    ? "in 1 row the place"
+                    : "in " + counted(found_.end_cut.count, "row") + " the place");
         std::string advice =
             fmt::format("train.max_length={} loses nothing", found_.lossless_length);
         if (found_.one_percent_length > set->max_length &&
@@ -154,8 +154,7 @@ class Warner {
         std::int64_t rows = 0;
         for (const SourceSummary& source : found_.sources) {
             rows += source.report.kept;
-            rows += source.report
-                        .dropped[static_cast<std::size_t>(DropReason::beyond_max_length)]
+            rows += source.report.dropped[static_cast<std::size_t>(DropReason::beyond_max_length)]
                         .count;
         }
         return rows;
@@ -176,12 +175,12 @@ class Warner {
                  outside);
         const std::int64_t all = training_.tokens + found_.validation().tokens;
         if (const Finding& unknown = found_.unknown; unknown.count > 0)
-            warn("unknown_tokens",
-                 fmt::format("{} in {} stand for characters that the vocabulary lacks: what was "
-                             "there is lost",
-                             counted(found_.unknown_tokens, "token"),
-                             counted(unknown.count, "row")),
-                 "clean the text, or take a model whose tokenizer knows these characters", unknown);
+            warn(
+                "unknown_tokens",
+                fmt::format("{} in {} stand for characters that the vocabulary lacks: what was "
+                            "there is lost",
+                            counted(found_.unknown_tokens, "token"), counted(unknown.count, "row")),
+                "clean the text, or take a model whose tokenizer knows these characters", unknown);
         if (static_cast<double>(found_.byte_tokens) > kByteShare * static_cast<double>(all))
             warn("byte_tokens",
                  fmt::format("{} of the tokens are single bytes of characters that the vocabulary "
@@ -193,13 +192,13 @@ class Warner {
 
     void equal_rows() {
         if (const Finding& leakage = found_.leakage; leakage.count > 0)
-            warn("leakage",
-                 fmt::format("{} of {} for validation ({}) {} training rows, too: the evaluation "
-                             "will look better than it is",
-                             grouped_digits(leakage.count),
-                             counted(found_.validation().kept, "row"),
-                             share(leakage.count, found_.validation().kept), were(leakage.count)),
-                 "remove them from data.validation or data.train", leakage);
+            warn(
+                "leakage",
+                fmt::format("{} of {} for validation ({}) {} training rows, too: the evaluation "
+                            "will look better than it is",
+                            grouped_digits(leakage.count), counted(found_.validation().kept, "row"),
+                            share(leakage.count, found_.validation().kept), were(leakage.count)),
+                "remove them from data.validation or data.train", leakage);
         if (const Finding& duplicates = found_.duplicates; duplicates.count > 0)
             warn("duplicates",
                  fmt::format("{} for training ({}) {} an earlier one and {} twice or more often",
@@ -253,8 +252,8 @@ class Warner {
         // By quantiles 50 and 99; see LengthQuantiles::kPercent.
         const std::int64_t median = found_.kept.at[3];
         const std::int64_t most = found_.kept.at[7];
-        const std::int64_t border = training_.kept < kFewRows ? kLongMedianFactor * median
-                                                              : kLongFactor * most;
+        const std::int64_t border =
+            training_.kept < kFewRows ? kLongMedianFactor * median : kLongFactor * most;
         if (longest < kLongTokens || longest <= border) return;
         std::string step;
         if (found_.longest_step > 0)

@@ -37,9 +37,8 @@ std::string name_in_words(const BatchingCost& cost, const Inspection& inspection
 }
 
 std::string loss_in_words(const Inspection& inspection) {
-    std::string text =
-        fmt::format("The smallest max_length that loses nothing is {}",
-                    grouped_digits(inspection.lossless_length));
+    std::string text = fmt::format("The smallest max_length that loses nothing is {}",
+                                   grouped_digits(inspection.lossless_length));
     if (inspection.one_percent_length < inspection.lossless_length)
         text += fmt::format("; {} cuts at most 1 % of the tokens",
                             grouped_digits(inspection.one_percent_length));
@@ -60,9 +59,9 @@ std::vector<std::string> facts_in_words(const Inspection& inspection) {
     lines.push_back(longest + ".");
     const std::int64_t validation = inspection.validation().kept;
     if (validation > 0 && inspection.shared_prompts.count > inspection.leakage.count)
-        lines.push_back(fmt::format(
-            "{} of {} for validation ask what a training row asks.",
-            grouped_digits(inspection.shared_prompts.count), counted(validation, "row")));
+        lines.push_back(fmt::format("{} of {} for validation ask what a training row asks.",
+                                    grouped_digits(inspection.shared_prompts.count),
+                                    counted(validation, "row")));
     return lines;
 }
 
