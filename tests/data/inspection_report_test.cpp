@@ -44,7 +44,9 @@ Inspection inspection_of(const std::vector<InspectedSource>& sources) {
     InspectionOptions options;
     options.loader.rows_per_micro_batch = 2;
     options.shown_samples = 10;
-    return inspect(sources, ByteTokenizer(), options);
+    return inspect(sources, ByteTokenizer(), options, [&](const LoaderOptions& loader) {
+        return std::make_unique<Loader>(sources[0].samples, loader);
+    });
 }
 
 // Markup, escape sequences, text that runs from right to left, broken UTF-8: in rows, answers and names.

@@ -80,6 +80,19 @@ InspectedSource for_validation(InspectedSource source) {
     return source;
 }
 
+// Over all training samples.
+LoaderMaker loader_of(const std::vector<InspectedSource>& sources) {
+    std::vector<Sample> samples;
+    for (const InspectedSource& source : sources)
+        for (std::int64_t i = 0; i < source.samples.size() && !source.validation; ++i)
+            if (!source.rows ||
+                std::count(source.rows->begin(), source.rows->end(), source.samples.row(i)) > 0)
+                samples.push_back(source.samples.sample(i));
+    return [table = table_of(samples)](const LoaderOptions& options) {
+        return std::make_unique<Loader>(table, options);
+    };
+}
+
 class InspectionTest : public ::testing::Test {
   protected:
     InspectionTest() {
@@ -89,7 +102,7 @@ class InspectionTest : public ::testing::Test {
         options_.vocab_size = 400;
     }
     Inspection inspect(const std::vector<InspectedSource>& sources) {
-        return garam::inspect(sources, ByteTokenizer(setup_), options_);
+        return garam::inspect(sources, ByteTokenizer(setup_), options_, loader_of(sources));
     }
     Inspection inspect(std::vector<Sample> rows) {
         return inspect({source_of(std::move(rows), "rows.jsonl", options_.loader.max_length)});
@@ -306,6 +319,32 @@ TEST_F(InspectionTest, Leakage) {
     EXPECT_EQ(found.validation().kept, 4);
     EXPECT_NE(warning(found, "leakage").message.find("2 of 4 rows for validation (50.0 %)"),
               std::string::npos);
+}
+
+TEST_F(InspectionTest, PartsOfOneSource) {
+    // Rows 1 and 30 are held out; 30 repeats row 2.
+    std::vector<Sample> rows = clean_rows();
+    rows[30] = rows[2];
+    InspectedSource training = source_of(rows);
+    InspectedSource held = for_validation(training);
+    held.rows = {{1, 30}};
+    training.rows.emplace();
+    for (std::int64_t i = 0; i < 31; ++i)
+        if (i != 1 && i != 30) training.rows->push_back(i);
+    training.report.kept = 29;
+    held.report.kept = 2;
+    const Inspection found = inspect({training, held});
+    EXPECT_EQ(kinds(found), std::vector<std::string>{"leakage"});
+    EXPECT_EQ(found.leakage.count, 1);
+    EXPECT_EQ(found.leakage.examples.at(0).row, 30);
+    EXPECT_EQ(found.leakage.examples.at(1).row, 2);
+    std::int64_t in_bins = 0;
+    for (const LengthBin& bin : found.histogram)
+        in_bins += bin.whole;
+    EXPECT_EQ(in_bins, 29);
+    EXPECT_EQ(found.batchings.at(0).units, 29);
+    ASSERT_EQ(found.samples.size(), 3u);
+    EXPECT_EQ(found.samples[1].place.row, 2);
 }
 
 TEST_F(InspectionTest, ConflictingAnswers) {

@@ -34,12 +34,17 @@ std::string without_outer_space(const std::string& text) {
 class Inspector {
   public:
     Inspector(const std::vector<InspectedSource>& sources, const Tokenizer& tokenizer,
-              const InspectionOptions& options)
+              const InspectionOptions& options, const LoaderMaker& make_loader)
         : sources_(sources),
           tokenizer_(tokenizer),
           options_(options),
+          make_loader_(make_loader),
           facts_(tokenizer, options.vocab_size) {
         found_.options = options;
+        for (const InspectedSource& source : sources) {
+            chosen_.emplace_back(source.samples, source.rows);
+            chosen_whole_.emplace_back(source.whole, source.rows);
+        }
     }
 
     Inspection run() {
@@ -77,9 +82,10 @@ class Inspector {
         std::vector<std::int64_t> kept;
         for (std::size_t s = 0; s < sources_.size(); ++s) {
             if (!is_training(s)) continue;
-            const InspectedSource& source = sources_[s];
-            for (std::int64_t i = 0; i < source.whole.size(); ++i) {
-                const std::int64_t length = source.whole.tokens(i);
+            const ChosenSamples& whole = chosen_whole_[s];
+            for (std::int64_t k = 0; k < whole.size(); ++k) {
+                const std::int64_t i = whole[k];
+                const std::int64_t length = whole.table().tokens(i);
                 if (whole_.empty() || length > longest_length_) {
                     longest_length_ = length;
                     found_.longest = place(s, i);
@@ -90,8 +96,8 @@ class Inspector {
                 found_.truncated.examples = {place(s, i)};
                 found_.truncated.text = text_of(s, i, false);
             }
-            for (std::int64_t i = 0; i < source.samples.size(); ++i)
-                kept.push_back(source.samples.tokens(i));
+            for (std::int64_t k = 0; k < chosen_[s].size(); ++k)
+                kept.push_back(chosen_[s].table().tokens(chosen_[s][k]));
         }
         GARAM_CHECK(!whole_.empty() && !kept.empty(), "no sample to train on");
         std::sort(whole_.begin(), whole_.end());
@@ -107,15 +113,15 @@ class Inspector {
             interesting_lengths(found_.whole, options_.loader.max_length);
         std::size_t samples = 0;
         double epoch_tokens = 0;
-        for (const InspectedSource& source : sources_)
-            samples += static_cast<std::size_t>(source.whole.size());
+        for (const ChosenSamples& chosen : chosen_whole_)
+            samples += static_cast<std::size_t>(chosen.size());
         digests_.resize(samples);
         SampleDigest* next = digests_.data();
         for (std::size_t s = 0; s < sources_.size(); ++s) {
             const InspectedSource& source = sources_[s];
-            SourceScan part =
-                scan(source, static_cast<std::int32_t>(s), facts_, lengths, options_, next);
-            next += source.whole.size();
+            SourceScan part = scan(chosen_whole_[s], static_cast<std::int32_t>(s), facts_, lengths,
+                                   options_, next);
+            next += chosen_whole_[s].size();
             SourceSummary summary;
             summary.name = source.name;
             summary.validation = source.validation;
@@ -261,7 +267,7 @@ class Inspector {
     }
 
     void cost_batches() {
-        BatchingCosts result = batching_costs(sources_, options_.loader);
+        BatchingCosts result = batching_costs(make_loader_, options_.loader);
         found_.batchings = std::move(result.costs);
         found_.longest_step = result.longest_step;
         std::int64_t steps_per_epoch = 0;
@@ -284,10 +290,10 @@ class Inspector {
         std::int64_t at = 0;
         for (std::size_t s = 0; s < sources_.size(); ++s) {
             if (!is_training(s)) continue;
-            const SampleTable& table = sources_[s].whole;
-            for (std::int64_t i = 0; i < table.size(); ++i, ++at) {
+            const ChosenSamples& whole = chosen_whole_[s];
+            for (std::int64_t k = 0; k < whole.size(); ++k, ++at) {
                 if (at % every != 0) continue;
-                std::vector<std::int32_t> ids = table.sample(i).ids;
+                std::vector<std::int32_t> ids = whole.table().sample(whole[k]).ids;
                 std::erase_if(ids, [&](std::int32_t id) {
                     return (facts_[id] & (TokenFacts::kSpecial | TokenFacts::kOutside)) != 0;
                 });
@@ -321,7 +327,8 @@ class Inspector {
         for (std::size_t s = 0; s < sources_.size(); ++s) {
             if (!is_training(s)) continue;
             const SampleTable& table = sources_[s].samples;
-            for (std::int64_t i = 0; i < table.size(); ++i) {
+            for (std::int64_t k = 0; k < chosen_[s].size(); ++k) {
+                const std::int64_t i = chosen_[s][k];
                 if (static_cast<std::int64_t>(found_.samples.size()) >= options_.shown_samples)
                     return;
                 ShownSample shown;
@@ -351,7 +358,10 @@ class Inspector {
     const std::vector<InspectedSource>& sources_;
     const Tokenizer& tokenizer_;
     const InspectionOptions& options_;
+    const LoaderMaker& make_loader_;
     TokenFacts facts_;
+    std::vector<ChosenSamples> chosen_;        // of each source
+    std::vector<ChosenSamples> chosen_whole_;  // before truncation
     Inspection found_;
     std::vector<std::int64_t> whole_;
     std::int64_t longest_length_ = 0;
@@ -414,8 +424,8 @@ std::vector<RowPlace*> Inspection::places() {
 }
 
 Inspection inspect(const std::vector<InspectedSource>& sources, const Tokenizer& tokenizer,
-                   const InspectionOptions& options) {
-    return Inspector(sources, tokenizer, options).run();
+                   const InspectionOptions& options, const LoaderMaker& make_loader) {
+    return Inspector(sources, tokenizer, options, make_loader).run();
 }
 
 }  // namespace garam

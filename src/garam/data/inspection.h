@@ -6,6 +6,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,12 +34,13 @@ struct Finding {
     std::string text;                // what they are about, shortened; may be empty
 };
 
-// A source as it was read. `whole` are its samples before truncation; where that took nothing from any
-// row, the same table as `samples`, which are trained on.
+// A source as it was read, or those of its rows that are for training or validation. `whole` are its samples
+// before truncation; where that took nothing from any row, the same table as `samples`, which are trained on.
 struct InspectedSource {
     std::string name;
     bool validation = false;
-    double weight = 1;  // passes in an epoch
+    std::optional<std::vector<std::int64_t>> rows;  // their numbers, rising; unset: all
+    double weight = 1;                              // passes in an epoch
     SampleTable samples;
     SampleTable whole;
     ReadReport report;  // of `samples`
@@ -184,8 +188,11 @@ struct Inspection {
     std::vector<RowPlace*> places();
 };
 
-// Sources with at least one sample; at least one to train on.
+// Batches of the training samples as a run would make them.
+using LoaderMaker = std::function<std::unique_ptr<Loader>(const LoaderOptions& options)>;
+
+// At least one sample is there to train on.
 Inspection inspect(const std::vector<InspectedSource>& sources, const Tokenizer& tokenizer,
-                   const InspectionOptions& options);
+                   const InspectionOptions& options, const LoaderMaker& make_loader);
 
 }  // namespace garam

@@ -104,12 +104,8 @@ std::int64_t length_that_loses(const std::vector<CutLength>& samples, double sha
     return low;
 }
 
-BatchingCosts batching_costs(const std::vector<InspectedSource>& sources,
-                             const LoaderOptions& options) {
+BatchingCosts batching_costs(const LoaderMaker& make_loader, const LoaderOptions& options) {
     BatchingCosts result;
-    SampleTable samples;
-    for (const InspectedSource& source : sources)
-        if (!source.validation) samples = source.samples;
     for (const char* name : {"plain", "grouped", "packed"}) {
         BatchingCost cost;
         cost.name = name;
@@ -119,15 +115,15 @@ BatchingCosts batching_costs(const std::vector<InspectedSource>& sources,
         way.shuffle = options.shuffle || way.group_by_length;
         cost.is_set =
             way.packing == options.packing && way.group_by_length == options.group_by_length;
-        const Loader loader(samples, way);
-        cost.units = loader.units();
-        cost.steps = loader.steps_per_epoch();
+        const std::unique_ptr<Loader> loader = make_loader(way);
+        cost.units = loader->units();
+        cost.steps = loader->steps_per_epoch();
         for (std::int64_t step = 0; step < cost.steps; ++step) {
-            for (const Loader::Shape& shape : loader.shapes(step)) {
+            for (const Loader::Shape& shape : loader->shapes(step)) {
                 cost.tokens += shape.tokens;
                 cost.room += shape.units * (way.packing ? way.max_length : shape.longest);
                 if (cost.is_set && result.longest_step == 0 &&
-                    shape.longest == loader.largest().longest)
+                    shape.longest == loader->largest().longest)
                     result.longest_step = step + 1;
             }
         }

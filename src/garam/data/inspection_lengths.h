@@ -33,7 +33,6 @@ struct BatchingCosts {
     std::vector<BatchingCost> costs;
     std::int64_t longest_step = 0;
 };
-BatchingCosts batching_costs(const std::vector<InspectedSource>& sources,
-                             const LoaderOptions& options);
+BatchingCosts batching_costs(const LoaderMaker& make_loader, const LoaderOptions& options);
 
 }  // namespace garam

@@ -177,6 +177,14 @@ class SampleScan {
 
 }  // namespace
 
+ChosenSamples::ChosenSamples(const SampleTable& table,
+                             const std::optional<std::vector<std::int64_t>>& rows)
+    : table_(table), all_(!rows) {
+    if (all_) return;
+    for (std::int64_t i = 0; i < table.size(); ++i)
+        if (std::binary_search(rows->begin(), rows->end(), table.row(i))) indices_.push_back(i);
+}
+
 TokenFacts::TokenFacts(const Tokenizer& tokenizer, std::int64_t vocab_size) {
     const std::int64_t known = tokenizer.vocab_size();
     flags_.resize(static_cast<std::size_t>(std::max(known, vocab_size)));
@@ -226,7 +234,7 @@ void SourceScan::merge(const SourceScan& other) {
     }
 }
 
-SourceScan scan(const InspectedSource& source, std::int32_t source_index, const TokenFacts& facts,
+SourceScan scan(const ChosenSamples& samples, std::int32_t source, const TokenFacts& facts,
                 const std::vector<std::int64_t>& lengths, const InspectionOptions& options,
                 SampleDigest* digests) {
     constexpr std::int64_t kGrain = 512;
@@ -239,12 +247,12 @@ SourceScan scan(const InspectedSource& source, std::int32_t source_index, const 
     }
     SourceScan all = none;
     std::mutex lock;
-    parallel_for(source.whole.size(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(samples.size(), kGrain, [&](std::int64_t begin, std::int64_t end) {
         SourceScan part = none;
         SampleScan sample_scan(facts, options);
-        for (std::int64_t i = begin; i < end; ++i) {
-            digests[i].source = source_index;
-            sample_scan.add(source.whole.sample(i), i, digests[i], part);
+        for (std::int64_t k = begin; k < end; ++k) {
+            digests[k].source = source;
+            sample_scan.add(samples.table().sample(samples[k]), samples[k], digests[k], part);
         }
         // Sums and smallest numbers: the order of the parts does not show.
         const std::lock_guard<std::mutex> guard(lock);

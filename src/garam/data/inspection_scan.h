@@ -9,6 +9,27 @@
 
 namespace garam {
 
+// The samples of a table whose rows belong to a source.
+class ChosenSamples {
+  public:
+    // Keeps a reference to the table.
+    ChosenSamples(const SampleTable& table, const std::optional<std::vector<std::int64_t>>& rows);
+
+    const SampleTable& table() const { return table_; }
+    std::int64_t size() const {
+        return all_ ? table_.size() : static_cast<std::int64_t>(indices_.size());
+    }
+    // The k-th one's index in the table.
+    std::int64_t operator[](std::int64_t k) const {
+        return all_ ? k : indices_[static_cast<std::size_t>(k)];
+    }
+
+  private:
+    const SampleTable& table_;
+    bool all_;
+    std::vector<std::int64_t> indices_;
+};
+
 // What single ids are, looked up for every token of a data set.
 class TokenFacts {
   public:
@@ -78,8 +99,8 @@ struct SourceScan {
     void merge(const SourceScan& other);
 };
 
-// Scans source.whole; writes whole.size() digests to `digests`. `lengths` rise; `set_length` is one of them.
-SourceScan scan(const InspectedSource& source, std::int32_t source_index, const TokenFacts& facts,
+// Writes a digest of each of `samples`, which are those before truncation, to `digests`. `lengths` rise.
+SourceScan scan(const ChosenSamples& samples, std::int32_t source, const TokenFacts& facts,
                 const std::vector<std::int64_t>& lengths, const InspectionOptions& options,
                 SampleDigest* digests);
 
