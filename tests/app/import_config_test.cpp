@@ -47,7 +47,7 @@ TEST(ImportConfig, Trl) {
     EXPECT_EQ(imported.dialect, Dialect::trl);
     const JobConfig job = job_of(imported);
     EXPECT_EQ(job.model, "models/base");
-    EXPECT_EQ(job.data.train, "rows/chats.jsonl");
+    EXPECT_EQ(job.data.train, std::vector<std::string>{"rows/chats.jsonl"});
     EXPECT_EQ(job.train.method, "lora");
     EXPECT_EQ(job.lora.r, 8);
     EXPECT_EQ(job.lora.lora_alpha, 16);
@@ -87,7 +87,7 @@ TEST(ImportConfig, Axolotl) {
     EXPECT_EQ(imported.dialect, Dialect::axolotl);
     const JobConfig job = job_of(imported);
     EXPECT_EQ(job.model, "models/base");
-    EXPECT_EQ(job.data.train, "rows/chats.jsonl");
+    EXPECT_EQ(job.data.train, std::vector<std::string>{"rows/chats.jsonl"});
     EXPECT_EQ(job.train.method, "lora");
     EXPECT_EQ(job.lora.r, 32);
     EXPECT_EQ(job.lora.lora_alpha, 16);
@@ -119,8 +119,8 @@ TEST(ImportConfig, LlamaFactory) {
     const ImportedConfig imported = import_file("llama_factory.yaml");
     EXPECT_EQ(imported.dialect, Dialect::llama_factory);
     const JobConfig job = job_of(imported);
-    EXPECT_EQ(job.data.train, "rows/chats.jsonl");
-    EXPECT_EQ(job.data.validation, "rows/held_out.jsonl");
+    EXPECT_EQ(job.data.train, std::vector<std::string>{"rows/chats.jsonl"});
+    EXPECT_EQ(job.data.validation, std::vector<std::string>{"rows/held_out.jsonl"});
     EXPECT_EQ(job.lora.r, 8);
     EXPECT_EQ(job.lora.lora_alpha, 16);  // twice the rank
     EXPECT_EQ(job.lora.target_modules, std::vector<std::string>{"all-linear"});
@@ -141,7 +141,7 @@ TEST(ImportConfig, Unsloth) {
     EXPECT_EQ(imported.dialect, Dialect::unsloth);
     const JobConfig job = job_of(imported);
     EXPECT_EQ(job.model, "models/base");
-    EXPECT_EQ(job.data.train, "rows/texts.jsonl");
+    EXPECT_EQ(job.data.train, std::vector<std::string>{"rows/texts.jsonl"});
     EXPECT_EQ(job.lora.r, 16);
     EXPECT_EQ(job.lora.target_modules.size(), 7u);
     EXPECT_EQ(job.train.seed, 3407);

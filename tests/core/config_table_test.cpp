@@ -102,6 +102,61 @@ TEST(ConfigTable, ReadsLists) {
     EXPECT_NE(refusal("train.targets", "a,"), "");
 }
 
+TEST(ConfigTable, MapsOfTexts) {
+    TextMap columns = {{"text", "text"}};
+    std::vector<double> weights;
+    ConfigTable table;
+    table.add("data.columns", &columns, "Columns.");
+    table.add("data.weights", &weights, "Weights.", above(0));
+    const auto refused = [&](const std::string& key, const std::string& text) {
+        try {
+            table.set(key, text, "a.yaml:3");
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+    EXPECT_EQ(table.find("data.columns")->type(), "map of names to texts");
+    EXPECT_EQ(table.find("data.columns")->default_text, "{text: text}");
+    table.set_override("data.columns={prompt: question, completion: 'a, b: c', x: \"d\\\"e}\"}");
+    EXPECT_EQ(columns,
+              (TextMap{{"prompt", "question"}, {"completion", "a, b: c"}, {"x", "d\"e}"}}));
+    // What is written reads back, whatever it holds.
+    const TextMap before = columns;
+    const std::string written = table.find("data.columns")->value_text();
+    table.set("data.columns", written, "again");
+    EXPECT_EQ(columns, before);
+    table.reset("data.columns");
+    EXPECT_EQ(columns, (TextMap{{"text", "text"}}));
+    // One a line: the first takes the place of the default.
+    table.set("data.columns.prompt", "ask me", "a.yaml:4");
+    table.set("data.columns.prompt", "ask", "a.yaml:5");
+    table.set("data.columns.1", "true", "a.yaml:6");
+    EXPECT_EQ(columns, (TextMap{{"prompt", "ask"}, {"1", "true"}}));
+    EXPECT_NE(table.to_yaml(true).find("columns: {prompt: ask, \"1\": \"true\"}"),
+              std::string::npos)
+        << table.to_yaml(true);
+    // A list counts from 0.
+    table.set("data.columns", ConfigText{ConfigText::Kind::list, "", {"ham", "spam"}}, "a.yaml:7");
+    EXPECT_EQ(columns, (TextMap{{"0", "ham"}, {"1", "spam"}}));
+    table.set_override("data.columns=[no, yes]");
+    EXPECT_EQ(columns, (TextMap{{"0", "no"}, {"1", "yes"}}));
+    table.set("data.columns", ConfigText{ConfigText::Kind::null, "", {}}, "a.yaml:8");
+    EXPECT_TRUE(columns.empty());
+    EXPECT_NE(refused("data.columns", "question").find("is no map"), std::string::npos);
+    EXPECT_NE(refused("data.columns", "{a, b}").find("'a' is not of the form name: text"),
+              std::string::npos);
+    EXPECT_NE(refused("data.columns", "{: b}").find("not of the form"), std::string::npos);
+    EXPECT_NE(refused("data.columns", "{a: \"\\q\"}").find("a quoted text"), std::string::npos);
+    EXPECT_TRUE(columns.empty());
+
+    table.set_override("data.weights=1, 0.5");
+    EXPECT_EQ(weights, (std::vector<double>{1, 0.5}));
+    EXPECT_EQ(table.find("data.weights")->value_text(), "[1.0, 0.5]");
+    EXPECT_EQ(table.find("data.weights")->type(), "list of floats > 0");
+    EXPECT_NE(refused("data.weights", "[1, 0]").find("out of range"), std::string::npos);
+}
+
 TEST(ConfigTable, ReadsAbsentValues) {
     Settings s;
     s.bf16 = true;

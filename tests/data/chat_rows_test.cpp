@@ -99,7 +99,7 @@ TEST_F(ChatRows, ChatsWithoutATargetAreDroppedOrRefused) {
     EXPECT_EQ(set.report.dropped[static_cast<std::size_t>(DropReason::no_assistant_turn)].count, 1);
     EXPECT_EQ(set.report.dropped[static_cast<std::size_t>(DropReason::beyond_max_length)].count, 1);
     EXPECT_EQ(set.report.dropped[static_cast<std::size_t>(DropReason::empty)].count, 1);
-    EXPECT_ERROR(read(silent), "none of its 1 rows", "no turn of the assistant", "line 1",
+    EXPECT_ERROR(read(silent), "none of its 1 rows", "no turn of the assistant", "rows.jsonl:1",
                  "<|im_start|>user", "no message with the role");
     // A template that leaves the answers out.
     setup_.chat_template = "{% for message in messages %}{{ message['role'] }};{% endfor %}";
@@ -136,13 +136,17 @@ TEST_F(ChatRows, AnOverridingTemplateIsUsed) {
 }
 
 TEST_F(ChatRows, BadMessagesAreNamed) {
-    EXPECT_ERROR(read(R"({"messages": "hi"})"), "rows.jsonl:1: messages must be an array");
+    EXPECT_ERROR(read(R"({"messages": "hi"})"), "rows.jsonl:1: messages", "must be JSON");
+    EXPECT_ERROR(read(R"({"messages": {"role": "user"}})"),
+                 "rows.jsonl:1: messages must be an array");
     EXPECT_ERROR(read(R"({"messages": [{"role": "user"}]})"), "rows.jsonl:1: messages[0]",
-                 "\"content\" is missing");
-    EXPECT_ERROR(read(R"({"messages": [{"content": "x"}]})"), "\"role\" is missing");
+                 "no \"content\"");
+    EXPECT_ERROR(read(R"({"messages": [{"content": "x"}]})"), "no \"role\"");
     EXPECT_ERROR(read(R"({"messages": ["x"]})"), "messages[0] must be an object");
-    EXPECT_ERROR(read(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
-                 "messages[0]: content must be a text, not array", "not supported");
+    EXPECT_ERROR(read(R"({"messages": [{"role": "user", "content": 3}]})"),
+                 "messages[0]: content must be a text");
+    EXPECT_ERROR(read(R"({"messages": [{"role": "assistant", "content": "x", "weight": 0.5}]})"),
+                 "messages[0]: weight must be 0 or 1");
 }
 
 TEST_F(ChatRows, TemplatesThatRefuseOrAreMissing) {

@@ -21,8 +21,8 @@ class LabelledRows : public ::testing::Test {
     LabelledRows() { config_.instruction = "Spam? {text}"; }
     LabelledSet read(const std::string& content, const std::vector<std::string>& more = {}) {
         const ByteTokenizer tokenizer(setup_);
-        return read_labelled_rows(dir_.write("rows.jsonl", content), config_, settings_, tokenizer,
-                                  more);
+        return read_labelled_rows(DataPlaces::of(dir_.write("rows.jsonl", content).string()),
+                                  config_, settings_, tokenizer, more);
     }
     std::string decoded(const std::vector<std::int32_t>& ids) {
         return ByteTokenizer(setup_).decode(ids, false);
@@ -102,8 +102,9 @@ TEST_F(LabelledRows, LabelsOfTheTrainingFileAreCandidatesToo) {
     EXPECT_EQ(set.rows[0].label, 1);
     EXPECT_ERROR(read("{\"text\": \"hi\", \"label\": 1}\n"), "all rows have the label \"1\"");
     const ByteTokenizer tokenizer(setup_);
-    EXPECT_EQ(read_labels(dir_.write("more.jsonl", kRows), config_, tokenizer),
-              (std::vector<std::string>{"ham", "spam"}));
+    EXPECT_EQ(
+        read_labels(DataPlaces::of(dir_.write("more.jsonl", kRows).string()), config_, tokenizer),
+        (std::vector<std::string>{"ham", "spam"}));
 }
 
 TEST_F(LabelledRows, LongRowsAreDroppedNotTruncated) {
@@ -118,7 +119,7 @@ TEST_F(LabelledRows, LongRowsAreDroppedNotTruncated) {
 
 TEST_F(LabelledRows, BadRows) {
     EXPECT_ERROR(read("{\"text\": \"hi\"}\n"), "rows.jsonl:1", "\"label\"", "data.label_column",
-                 "the key \"text\"");
+                 "The column is \"text\"");
     config_.on_error = "skip";
     const LabelledSet set = read(std::string("{\"text\": \"hi\"}\n{\n") + kRows);
     EXPECT_EQ(set.report.skipped.count, 2);

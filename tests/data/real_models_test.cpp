@@ -123,8 +123,8 @@ TEST_F(SmolLm2, LabelledRowsAreScoredAsTheyAreTrained) {
         "\"spam\"}\n";
     const SampleSet samples = read(rows);
     EXPECT_EQ(samples.samples.at(0).ids, kChat);
-    const LabelledSet set =
-        read_labelled_rows(dir_ / "rows.jsonl", config_, settings_, *tokenizer_);
+    const LabelledSet set = read_labelled_rows(DataPlaces::of((dir_ / "rows.jsonl").string()),
+                                               config_, settings_, *tokenizer_);
     ASSERT_EQ(set.rows.size(), 2u);
     EXPECT_EQ(set.rows[0].prompt_ids, Ids(kChat.begin(), kChat.end() - 3));
     EXPECT_EQ(set.rows[0].candidates, (std::vector<Ids>{{4256, 2}, {2401, 332, 2}}));

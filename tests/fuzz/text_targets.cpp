@@ -393,8 +393,9 @@ Target template_target() {
         if (rendered.text.size() > 10000) return;
         try {
             const testing::ByteTokenizer tokenizer;
-            const ChatTokens tokens = tokenize_chat(rendered, messages, tokenizer);
-            static_cast<void>(reason_for_no_targets(rendered, messages, tokens));
+            const ChatTokens tokens = tokenize_chat(chat, messages, {}, tokenizer);
+            expect(tokens.num_targets > 0 || !tokens.why_no_targets.empty(),
+                   "no targets and no reason");
         } catch (const Error&) {
             return;
         }
@@ -452,7 +453,7 @@ Target rows_target() {
         config.label_column = "label";
         config.instruction = "What is {text}?";
         settings.truncation = Truncation::keep_end;
-        read_labelled_rows(file, config, settings, tokenizer);
+        read_labelled_rows(DataPlaces::of(file.string()), config, settings, tokenizer);
         if (!refusal.empty()) throw Error(refusal);
     };
     return target;

@@ -37,25 +37,18 @@ std::string targets_of(const ChatTokens& tokens, const Tokenizer& tokenizer) {
     return out;
 }
 
-struct Result {
-    RenderedChat chat;
-    ChatTokens tokens;
-};
-Result run(const Tokenizer& tokenizer, std::string_view source,
-           const std::vector<ChatMessage>& messages) {
+ChatTokens run(const Tokenizer& tokenizer, std::string_view source,
+               const std::vector<ChatMessage>& messages) {
     const auto name = [&](std::optional<std::int32_t> id) {
         return id ? tokenizer.token_of(*id) : std::string();
     };
-    Result result;
-    result.chat = ChatTemplate(source, "t")
-                      .render(messages, {.bos_token = name(tokenizer.bos_id()),
-                                         .eos_token = name(tokenizer.eos_id())});
-    result.tokens = tokenize_chat(result.chat, messages, tokenizer);
-    return result;
+    return tokenize_chat(
+        ChatTemplate(source, "t"), messages,
+        {.bos_token = name(tokenizer.bos_id()), .eos_token = name(tokenizer.eos_id())}, tokenizer);
 }
 std::string targets(const Tokenizer& tokenizer, std::string_view source,
                     const std::vector<ChatMessage>& messages) {
-    return targets_of(run(tokenizer, source, messages).tokens, tokenizer);
+    return targets_of(run(tokenizer, source, messages), tokenizer);
 }
 
 const std::vector<ChatMessage> kTalk = {
@@ -135,8 +128,7 @@ TEST(ChatSpans, SpecialTokensWithinAContentDoNotEndIt) {
 TEST(ChatSpans, NothingToTrainOnHasAReason) {
     const auto tokenizer = chatml_tokenizer();
     const auto reason = [&](std::string_view source, const std::vector<ChatMessage>& messages) {
-        const Result result = run(*tokenizer, source, messages);
-        return reason_for_no_targets(result.chat, messages, result.tokens);
+        return run(*tokenizer, source, messages).why_no_targets;
     };
     const std::string& chatml = builtin_chat_template("chatml");
     EXPECT_EQ(reason(chatml, kTalk), "");
@@ -153,13 +145,13 @@ TEST(ChatSpans, NothingToTrainOnHasAReason) {
 TEST(ChatSpans, AtMostOneBosInEachFamily) {
     const auto count_bos = [](const Tokenizer& tokenizer, std::string_view source,
                               const std::vector<ChatMessage>& messages) {
-        const Result result = run(tokenizer, source, messages);
+        const ChatTokens result = run(tokenizer, source, messages);
         const auto count = [&](const std::vector<std::int32_t>& ids) {
             return std::count(ids.begin(), ids.end(), tokenizer.bos_id().value_or(-1));
         };
         // The same through encode with special tokens, as completion data and generation do it.
-        EXPECT_LE(count(tokenizer.encode_ids(result.chat.text, {.add_special_tokens = true})), 1);
-        return count(result.tokens.ids);
+        EXPECT_LE(count(tokenizer.encode_ids(result.text, {.add_special_tokens = true})), 1);
+        return count(result.ids);
     };
     const std::string llama2 =
         "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token if loop.first }}[INST] {{ "

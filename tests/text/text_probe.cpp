@@ -41,7 +41,7 @@ Json answer(const Json& request, const Tokenizer* tokenizer) {
     if (op == "render") {
         std::vector<ChatMessage> messages;
         for (const Json& message : request.at("messages").array())
-            messages.push_back({message.at("role").string(), message.at("content").string()});
+            messages.push_back(ChatMessage::from_json(message, "message"));
         const ChatTemplate chat_template(request.at("template").string(), "template");
         const RenderedChat chat = chat_template.render(
             messages, {flag(request, "add_generation_prompt", false), text(request, "bos_token"),

@@ -200,7 +200,7 @@ TEST_P(Behaviours, EvaluationStaysWithinThePlanOfTraining) {
     EXPECT_EQ(prepare(job.config)->plan().total_bytes, with);
 
     job.write_rows("long.jsonl", {60, 61, 62}, 3);
-    job.config.data.validation = (job.dir() / "long.jsonl").string();
+    job.config.data.validation = {(job.dir() / "long.jsonl").string()};
     job.config.train.per_device_train_batch_size = 1;
     job.config.train.eval_steps = 1;
     const std::int64_t longer = prepare(job.config)->plan().total_bytes;

@@ -94,9 +94,6 @@ constexpr CarryRule kTrl[] = {
     {"assistant_only_loss", Carry::copy, "train.assistant_only_loss"},
     {"completion_only_loss", Carry::copy, "train.completion_only_loss"},
     {"shuffle_dataset", Carry::copy, "data.shuffle"},
-    {"dataset_name", Carry::data_file, "data.train"},
-    {"datasets.0.path", Carry::data_file, "data.train"},
-    {"datasets.0.data_files", Carry::data_file, "data.train"},
 };
 constexpr DialectTable::Default kTrlDefaults[] = {
     {"train.method", "full", false},  // use_peft is false
@@ -135,15 +132,8 @@ constexpr CarryRule kAxolotl[] = {
     {"cosine_min_lr_ratio", Carry::min_lr_ratio, "train.lr_scheduler_kwargs.min_lr_rate"},
     {"early_stopping_patience", Carry::copy, "train.early_stopping_patience"},
     {"noisy_embedding_alpha", Carry::copy, "train.neftune_noise_alpha"},
-    {"datasets.0.path", Carry::data_file, "data.train"},
-    {"datasets.0.data_files", Carry::data_file, "data.train"},
-    {"datasets.0.type", Carry::rows, ""},
-    {"datasets.0.field", Carry::copy, "data.text_column"},
     {"tokens", Carry::copy, "data.add_special_tokens"},
     {"special_tokens.additional_special_tokens", Carry::copy, "data.add_special_tokens"},
-    {"test_datasets.0.path", Carry::data_file, "data.validation"},
-    {"test_datasets.0.data_files", Carry::data_file, "data.validation"},
-    {"test_datasets.0.type", Carry::rows, ""},
     {"use_tensorboard", Carry::report, "train.report_to"},
 };
 constexpr DialectTable::Default kAxolotlDefaults[] = {
@@ -173,8 +163,6 @@ constexpr CarryRule kLlamaFactory[] = {
     {"neat_packing", Carry::copy, "train.packing"},
     {"pure_bf16", Carry::copy, "train.bf16"},
     {"train_on_prompt", Carry::all_targets, "train.assistant_only_loss"},
-    {"dataset", Carry::data_file, "data.train"},
-    {"eval_dataset", Carry::data_file, "data.validation"},
 };
 constexpr DialectTable::Default kLlamaFactoryDefaults[] = {
     {"train.method", "lora", false},
@@ -202,11 +190,6 @@ constexpr CarryRule kUnsloth[] = {
     {"random_state", Carry::copy_first, "train.seed"},
     {"assistant_only_loss", Carry::copy, "train.assistant_only_loss"},
     {"completion_only_loss", Carry::copy, "train.completion_only_loss"},
-    {"dataset", Carry::data_file, "data.train"},
-    {"dataset_name", Carry::data_file, "data.train"},
-    {"train_file", Carry::data_file, "data.train"},
-    {"eval_dataset", Carry::data_file, "data.validation"},
-    {"validation_file", Carry::data_file, "data.validation"},
 };
 constexpr DialectTable::Default kUnslothDefaults[] = {
     {"train.method", "lora", false},
@@ -228,37 +211,29 @@ struct Reason {
     const char* name;
     const char* reason;
 };
-constexpr const char* kOwnTemplate = "the chat template of the model's own files is used";
-constexpr const char* kSplit =
-    "nothing is split off: put those rows into a file and name it as data.validation";
+constexpr const char* kOwnTemplate =
+    "the chat template of the model's own files is used; another one: data.chat_template";
+constexpr const char* kSplit = "data.validation_fraction holds out a part of the rows";
+constexpr const char* kAnew =
+    "rows are made anew when anything that they come from has changed (data.cache)";
 constexpr const char* kNoTrackers = "trackers are not connected: train.report_to=tensorboard";
 constexpr const char* kNoTokens = "the tokenizer of the model's own files is used";
 constexpr const char* kOneAdapter =
     "the adapter stands beside its base: garam merge folds it in afterwards";
 constexpr Reason kReasons[] = {
     {"template", kOwnTemplate},
-    {"chat_template", kOwnTemplate},
-    {"chat_template_jinja", kOwnTemplate},
     {"special_tokens",
      "the roles are those of the model's own files; further tokens: data.add_special_tokens"},
     {"tokenizer_type", kNoTokens},
     {"model_type", "the model's files say what it is"},
     {"auto_resume_from_checkpoints",
      "to go on with a run, say so: train.resume_from_checkpoint=true"},
-    {"field_messages", "rows hold their turns under messages: rename the key"},
     {"flash_attention", "attention always uses linear memory"},
     {"flash_attn", "attention always uses linear memory"},
     {"sdp_attention", "attention always uses linear memory"},
-    {"val_set_size", kSplit},
-    {"val_size", kSplit},
     {"test_size", kSplit},
-    {"dataset_test_split", kSplit},
-    {"dataset_train_split", "a file is read whole"},
-    {"max_samples", "a file is read whole: cut it"},
-    {"dataset_dir", "files are named from the current directory: data.train"},
-    {"dataset_prepared_path", "rows are read anew, in seconds"},
-    {"overwrite_cache", "rows are read anew, in seconds"},
-    {"preprocessing_num_workers", "rows are read anew, in seconds"},
+    {"overwrite_cache", kAnew},
+    {"preprocessing_num_workers", "all processors tokenise: threads"},
     {"pad_to_sequence_len", "padding is never computed"},
     {"evals_per_epoch", "evaluations are counted in steps: train.eval_steps"},
     {"saves_per_epoch", "checkpoints are counted in steps: train.save_steps"},
@@ -273,8 +248,6 @@ constexpr Reason kReasons[] = {
     {"wandb_watch", kNoTrackers},
     {"wandb_log_model", kNoTrackers},
     {"use_wandb", kNoTrackers},
-    {"datasets", "one file of rows is read: join them"},
-    {"test_datasets", "one file of rows is read: join them"},
 };
 
 bool has(const std::vector<ConfigLine>& lines, const std::string& sign, bool sections) {

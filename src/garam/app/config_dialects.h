@@ -1,4 +1,5 @@
 // The configs of other trainers, as far as their keys have a meaning here: one table of names for each.
+// What they say about data is carried by data_import.h.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,6 @@ enum class Carry : std::uint8_t {
     checkpointing,    // true, false, or a name
     eval_strategy,    // no, steps, epoch
     save_strategy,    // the same
-    data_file,        // the file of rows, or a name on the hub
-    rows,             // axolotl: how the rows of a file look
     all_targets,      // true: prompts are trained on too
     peft,             // true: LoRA
     adapter_kind,     // lora, qlora; none: all weights

@@ -2,10 +2,10 @@
 
 #include <cctype>
 #include <charconv>
-#include <filesystem>
 #include <optional>
 
 #include "garam/app/command_line.h"
+#include "garam/app/data_import.h"
 #include "garam/core/error.h"
 #include "garam/train/job_config.h"
 
@@ -66,8 +66,15 @@ class Importer {
     }
 
     ImportedConfig run() && {
+        DataImport data(
+            result_.dialect,
+            [this](const std::string& ours, const ConfigText& value, const ConfigLine& line) {
+                set(ours, value, line);
+            },
+            [this](const ConfigLine& line, const std::string& reason) { leave_out(line, reason); });
         for (const ConfigLine& line : lines_)
-            carry(line);
+            if (!data.take(line)) carry(line);
+        data.finish();
         add_defaults();
         settle();
         try {
@@ -151,7 +158,6 @@ class Importer {
     // Why a key without a rule means nothing here, by the advice that the key itself gets.
     void leave_unknown(const ConfigLine& line) {
         if (is_off(line.value)) return;
-        if (line.key.ends_with(".field_messages") && line.value.text == "messages") return;
         if (const char* known = reason_against(line.key)) return leave_out(line, known);
         const std::string* const advice = table_.advice_against(line.key);
         std::string reason = advice == nullptr ? "nothing here has this meaning" : *advice;
@@ -208,12 +214,6 @@ class Importer {
                     set(rule.ours, "0", line);
                 else if (word != "steps")
                     leave_out(line, "checkpoints are counted in steps: train.save_steps");
-                return;
-            case Carry::data_file:
-                carry_data(rule, line);
-                return;
-            case Carry::rows:
-                carry_rows(line);
                 return;
             case Carry::all_targets: {
                 const bool all = truth_of(value) == true;
@@ -306,28 +306,6 @@ class Importer {
         }
     }
 
-    void carry_data(const CarryRule& rule, const ConfigLine& line) {
-        std::vector<std::string> files = line.value.items;
-        if (line.value.kind != Kind::list) files = {line.value.text};
-        const std::string& file = files[0];
-        std::error_code ignored;
-        const bool is_file = file.ends_with(".jsonl") || file.ends_with(".json") ||
-                             std::filesystem::is_regular_file(file, ignored);
-        if (!is_file)
-            return leave_out(line, std::string("is no file of rows: write them as JSON Lines and "
-                                               "name that file as ") +
-                                       rule.ours);
-        set(rule.ours, ConfigText{Kind::quoted, file, {}}, line);
-        if (files.size() > 1) leave_out(line, "only the first: one file is read, join them");
-    }
-
-    void carry_rows(const ConfigLine& line) {
-        const std::string word = lower(line.value.text);
-        if (word == "chat_template" || word == "completion") return;
-        leave_out(line,
-                  "rows must be of messages, of prompt and completion, or of text: rewrite them");
-    }
-
     void carry_report(const CarryRule& rule, const ConfigLine& line) {
         const ConfigText& value = line.value;
         std::vector<std::string> places = value.items;
@@ -382,12 +360,16 @@ class Importer {
         }
         if (train.packing && train.group_by_length)
             drop("train.group_by_length", "packed rows are of one length");
-        if (!evaluates_) drop("data.validation", "eval_strategy is no");
-        if (job_.data.validation.empty()) {
+        for (const char* key :
+             {"data.validation", "data.validation_split", "data.validation_fraction"})
+            if (!evaluates_) drop(key, "eval_strategy is no");
+        if (!job_.data.validation.empty() || !job_.data.validation_split.empty())
+            drop("data.validation_fraction", "there are rows to evaluate on");
+        if (!job_.data.evaluates()) {
             for (const char* key :
                  {"train.eval_steps", "train.eval_on_start", "train.load_best_model_at_end",
                   "train.early_stopping_patience"})
-                drop(key, "there is no file to evaluate on (data.validation)");
+                drop(key, "there are no rows to evaluate on (data.validation)");
         } else if (train.load_best_model_at_end && !is_set("train.eval_steps") &&
                    train.save_steps > 0) {
             table_.set("train.eval_steps", std::to_string(train.save_steps), "train.save_steps");

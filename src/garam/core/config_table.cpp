@@ -151,7 +151,9 @@ constexpr const char* type_name() {
     if constexpr (std::is_same_v<T, double>) return "float";
     if constexpr (std::is_same_v<T, std::string>) return "string";
     if constexpr (std::is_same_v<T, NumberMap>) return "map of names to floats";
+    if constexpr (std::is_same_v<T, TextMap>) return "map of names to texts";
     if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) return "list of ints";
+    if constexpr (std::is_same_v<T, std::vector<double>>) return "list of floats";
     return "list of strings";
 }
 
@@ -174,10 +176,10 @@ std::string text_of(const T& value) {
         return std::to_string(value);
     } else if constexpr (std::is_same_v<T, std::string>) {
         return string_text(value);
-    } else if constexpr (std::is_same_v<T, NumberMap>) {
+    } else if constexpr (std::is_same_v<T, NumberMap> || std::is_same_v<T, TextMap>) {
         std::vector<std::string> items;
-        for (const auto& [name, number] : value)
-            items.push_back(string_text(name) + ": " + number_text(number));
+        for (const auto& [name, item] : value)
+            items.push_back(string_text(name) + ": " + text_of(item));
         return "{" + join(items) + "}";
     } else {
         std::vector<std::string> items;
@@ -231,6 +233,49 @@ NumberMap read_map(const ConfigTable::Entry& entry, std::string_view text,
     return map;
 }
 
+// "{name: text, other: text}"; a text that holds commas or colons is quoted.
+TextMap read_text_map(std::string_view text, const std::string& where) {
+    text = trim(text);
+    if (text.size() < 2 || text.front() != '{' || text.back() != '}')
+        throw Error(where + "'" + std::string(text) + "' is no map ({name: text, ...})");
+    text = trim(text.substr(1, text.size() - 2));
+    TextMap map;
+    // Up to one of `ends` outside of quotes.
+    const auto take = [&text](std::string_view ends) {
+        std::size_t at = 0;
+        char quote = 0;
+        for (; at < text.size(); ++at) {
+            const char c = text[at];
+            if (quote != 0) {
+                if (c == '\\' && quote == '"') ++at;
+                if (c == quote) quote = 0;
+            } else if ((c == '"' || c == '\'') && trim(text.substr(0, at)).empty()) {
+                quote = c;
+            } else if (ends.find(c) != std::string_view::npos) {
+                break;
+            }
+        }
+        const std::string_view part = trim(text.substr(0, std::min(at, text.size())));
+        const bool ended = at < text.size();
+        text.remove_prefix(ended ? at : text.size());
+        return part;
+    };
+    const auto plain = [&where](std::string_view part) {
+        if (part.size() >= 2 && part.front() == '"' && part.back() == '"')
+            return Json::parse(part, where + "a quoted text").string();
+        return unquote(part);
+    };
+    while (!text.empty()) {
+        const std::string name = plain(take(":,"));
+        if (name.empty() || text.empty() || text.front() != ':')
+            throw Error(where + "'" + name + "' is not of the form name: text");
+        text.remove_prefix(1);
+        map.emplace_back(name, plain(take(",")));
+        if (!text.empty()) text = trim(text.substr(1));
+    }
+    return map;
+}
+
 template <typename T>
 T read(const ConfigTable::Entry& entry, const ConfigText& written, const std::string& where) {
     using Kind = ConfigText::Kind;
@@ -239,10 +284,20 @@ T read(const ConfigTable::Entry& entry, const ConfigText& written, const std::st
         if (written.kind == Kind::list) return written.items;
         if (written.kind == Kind::quoted) return {written.text};
         return split_list(written.text, where);
-    } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
+    } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>> ||
+                         std::is_same_v<T, std::vector<double>>) {
         for (const std::string& item :
              written.kind == Kind::list ? written.items : split_list(written.text, where))
-            value.push_back(read<std::int64_t>(entry, {.text = item}, where));
+            value.push_back(read<typename T::value_type>(entry, {.text = item}, where));
+        return value;
+    } else if constexpr (std::is_same_v<T, TextMap>) {
+        const std::string_view text = trim(written.text);
+        if (written.kind != Kind::list && (text.empty() || text.front() != '['))
+            return read_text_map(text, where);
+        const std::vector<std::string> items =
+            written.kind == Kind::list ? written.items : split_list(text, where);
+        for (std::size_t i = 0; i < items.size(); ++i)
+            value.emplace_back(std::to_string(i), items[i]);
         return value;
     } else if constexpr (std::is_same_v<T, NumberMap>) {
         if (written.kind == Kind::list) throw Error(where + "a list is no map of names to numbers");
@@ -389,7 +444,8 @@ void ConfigTable::set(const std::string& key, const ConfigText& value, const std
                 if constexpr (OptionalValue<Field>::kIsOptional) {
                     field->reset();
                     return;
-                } else if constexpr (std::is_same_v<Field, NumberMap>) {
+                } else if constexpr (std::is_same_v<Field, NumberMap> ||
+                                     std::is_same_v<Field, TextMap>) {
                     field->clear();
                     return;
                 } else {
@@ -405,22 +461,33 @@ void ConfigTable::set(const std::string& key, const ConfigText& value, const std
 
 bool ConfigTable::set_in_map(const std::string& key, const ConfigText& value,
                              const std::string& source) {
-    for (Entry& entry : entries_) {
-        auto* const field = std::get_if<NumberMap*>(&entry.target);
-        if (field == nullptr || !key.starts_with(entry.key + ".")) continue;
-        NumberMap& map = **field;
+    const auto set_in = [&](Entry& entry, auto& map) {
+        using Value = typename std::remove_reference_t<decltype(map)>::value_type::second_type;
         if (entry.source.empty()) map.clear();  // the default
         const std::string name = key.substr(entry.key.size() + 1);
-        const double number = read<double>(entry, value, source + ": " + key + ": ");
+        const std::string where = source + ": " + key + ": ";
+        if (value.kind == ConfigText::Kind::null)
+            throw Error(where + "no value is given, it must be " + wanted<Value>());
+        Value item = read<Value>(entry, value, where);
         const auto known = std::find_if(map.begin(), map.end(),
-                                        [&](const auto& item) { return item.first == name; });
+                                        [&](const auto& one) { return one.first == name; });
         if (known == map.end()) {
-            map.emplace_back(name, number);
+            map.emplace_back(name, std::move(item));
         } else {
-            known->second = number;
+            known->second = std::move(item);
         }
         entry.source = source;
-        return true;
+    };
+    for (Entry& entry : entries_) {
+        if (!key.starts_with(entry.key + ".")) continue;
+        if (auto* const numbers = std::get_if<NumberMap*>(&entry.target)) {
+            set_in(entry, **numbers);
+            return true;
+        }
+        if (auto* const texts = std::get_if<TextMap*>(&entry.target)) {
+            set_in(entry, **texts);
+            return true;
+        }
     }
     return false;
 }

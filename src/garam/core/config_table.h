@@ -54,15 +54,18 @@ struct ConfigText {
     std::vector<std::string> items;  // list
 };
 
-// Numbers by name, in the order in which they were given. A file may give one a line: "key.name: number".
+// Numbers or texts by name, in the order in which they were given. A file may give one a line: "key.name:
+// number". A list of texts counts as a map from "0", "1", ...
 using NumberMap = std::vector<std::pair<std::string, double>>;
+using TextMap = std::vector<std::pair<std::string, std::string>>;
 
 class ConfigTable {
   public:
-    using Target = std::variant<bool*, int*, std::int64_t*, double*, std::string*,
-                                std::vector<std::string>*, std::vector<std::int64_t>*, NumberMap*,
-                                std::optional<bool>*, std::optional<std::int64_t>*,
-                                std::optional<double>*, std::optional<std::string>*>;
+    using Target =
+        std::variant<bool*, int*, std::int64_t*, double*, std::string*, std::vector<std::string>*,
+                     std::vector<std::int64_t>*, std::vector<double>*, NumberMap*, TextMap*,
+                     std::optional<bool>*, std::optional<std::int64_t>*, std::optional<double>*,
+                     std::optional<std::string>*>;
 
     struct Entry {
         std::string key;
@@ -107,7 +110,7 @@ class ConfigTable {
     void reset(std::string_view key);
 
   private:
-    // One number of a map: "<key>.<name>".
+    // One value of a map: "<key>.<name>".
     bool set_in_map(const std::string& key, const ConfigText& value, const std::string& source);
     [[noreturn]] void throw_unknown(const std::string& key, const std::string& source) const;
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "garam/core/error.h"
+#include "garam/data/read_samples.h"
 #include "garam/data/row_loop.h"
 
 namespace garam {
@@ -15,35 +16,70 @@ struct EncodedLabelled {
     std::string label;
 };
 
-std::set<std::string> collect_labels(const std::filesystem::path& file, const RowEncoder& encoder,
-                                     bool skip) {
+RowLoopOptions loop_options(const DataConfig& config) {
+    RowLoopOptions options;
+    options.skip = config.on_error == "skip";
+    options.max_rows = config.max_rows;
+    return options;
+}
+
+struct FoundLabels {
     std::set<std::string> labels;
-    ReadReport report;
-    for_each_row<std::string>(
-        file, skip, report,
-        [&](const Json& row, const std::string& where) {
-            return encoder.labelled(row, where).label;
-        },
-        [&](std::string&& label, std::int64_t line, std::int64_t) {
-            labels.insert(std::move(label));
-            if (labels.size() > kMaxLabels) {
-                throw Error(report.file + ":" + std::to_string(line) + ": more than " +
-                            std::to_string(kMaxLabels) +
-                            " different labels: these are no classes (data.label_column)");
-            }
-        });
+    std::vector<std::string> declared;  // by the schema of a source
+    std::vector<std::int64_t> rows;     // of each source
+};
+
+FoundLabels collect_labels(const DataPlaces& places, const DataConfig& config,
+                           const RowEncoder& encoder) {
+    FoundLabels found;
+    for (OpenSource& source : open_sources(places, config)) {
+        ReadReport report;
+        for_each_row<std::string>(
+            source, loop_options(config), report,
+            [&](const Json& row, const RowColumns& columns, const std::string& where) {
+                return encoder.labelled(row, columns, where).label;
+            },
+            [&](std::string&& label, const std::string& where, std::int64_t) {
+                found.labels.insert(std::move(label));
+                if (found.labels.size() > kMaxLabels) {
+                    throw Error(where + ": more than " + std::to_string(kMaxLabels) +
+                                " different labels: these are no classes (data.label_column)");
+                }
+            });
+        found.rows.push_back(report.rows);
+        if (found.declared.empty()) found.declared = source.recogniser().class_names();
+    }
+    return found;
+}
+
+// All labels once: first those that have an order of their own, then the others, sorted.
+std::vector<std::string> in_order(const FoundLabels& found, const DataConfig& config,
+                                  const std::vector<std::string>& more) {
+    std::vector<std::string> labels;
+    const auto add = [&labels](const std::string& label) {
+        if (std::find(labels.begin(), labels.end(), label) == labels.end()) labels.push_back(label);
+    };
+    for (const auto& [number, name] : config.label_names)
+        add(name);
+    if (config.label_names.empty() && found.declared.size() <= kMaxLabels)
+        for (const std::string& name : found.declared)
+            add(name);
+    std::set<std::string> others = found.labels;
+    others.insert(more.begin(), more.end());
+    for (const std::string& label : others)
+        add(label);
     return labels;
 }
 
 // The question and all answers, split where the first of them parts from the question.
 LabelledRow encode_row(const RowEncoder& encoder, const std::vector<std::string>& labels,
-                       const std::string& text, const std::string& where) {
+                       const RowEncoder::Labelled& item, const std::string& where) {
     LabelledRow row;
-    row.prompt_ids = encoder.question(text, where);
+    row.prompt_ids = encoder.question(item, where);
     std::vector<std::vector<std::int32_t>> whole;
     std::size_t split = row.prompt_ids.size();
     for (const std::string& label : labels) {
-        whole.push_back(encoder.answered(text, label, where));
+        whole.push_back(encoder.answered(item, label, where));
         split = std::min(split, common_prefix(row.prompt_ids, whole.back()));
     }
     for (std::size_t k = 0; k < whole.size(); ++k) {
@@ -55,73 +91,81 @@ LabelledRow encode_row(const RowEncoder& encoder, const std::vector<std::string>
                                     whole[k].end());
     }
     row.prompt_ids.resize(split);
+    row.text = item.text;
     return row;
 }
 
 }  // namespace
 
-LabelledSet read_labelled_rows(const std::filesystem::path& file, const DataConfig& config,
+LabelledSet read_labelled_rows(const DataPlaces& places, const DataConfig& config,
                                const EncodingSettings& settings, const Tokenizer& tokenizer,
-                               const std::vector<std::string>& more_labels) {
+                               const std::vector<std::string>& more_labels,
+                               const HeldOut& held_out) {
     const RowEncoder encoder(config, settings, tokenizer);
-    const bool skip = config.on_error == "skip";
     LabelledSet set;
-    // The labels must be known before the first row can be encoded: two passes over the file.
-    std::set<std::string> labels = collect_labels(file, encoder, skip);
-    labels.insert(more_labels.begin(), more_labels.end());
-    if (labels.size() < 2) {
-        throw Error(file.string() + ": all rows have the label \"" + *labels.begin() +
+    // The labels must be known before the first row can be encoded: two passes over the rows.
+    const FoundLabels found = collect_labels(places, config, encoder);
+    set.labels = in_order(found, config, more_labels);
+    std::vector<OpenSource> sources = open_sources(places, config);
+    if (set.labels.size() < 2) {
+        throw Error(sources.front().name() + ": all rows have the label \"" + set.labels.front() +
                     "\": there is nothing to tell apart");
     }
-    set.labels.assign(labels.begin(), labels.end());
-
-    ReadReport& report = set.report;
-    for_each_row<EncodedLabelled>(
-        file, skip, report,
-        [&](const Json& row, const std::string& where) {
-            RowEncoder::Labelled item = encoder.labelled(row, where);
-            EncodedLabelled encoded;
-            encoded.row = encode_row(encoder, set.labels, item.text, where);
-            encoded.row.text = std::move(item.text);
-            encoded.label = std::move(item.label);
-            return encoded;
-        },
-        [&](EncodedLabelled&& encoded, std::int64_t line, std::int64_t number) {
-            LabelledRow& row = encoded.row;
-            std::size_t longest = 0;
-            for (const auto& candidate : row.candidates)
-                longest = std::max(longest, candidate.size());
-            const auto tokens = static_cast<std::int64_t>(row.prompt_ids.size() + longest);
-            if (tokens > settings.max_length) {
-                report.drop(DropReason::beyond_max_length, line, quoted_beginning(row.text));
-                return;
-            }
-            const auto found =
-                std::lower_bound(set.labels.begin(), set.labels.end(), encoded.label);
-            if (found == set.labels.end() || *found != encoded.label)
-                throw Error(report.file + " changed while it was read");
-            row.row = number;
-            row.label = found - set.labels.begin();
-            ++report.kept;
-            report.tokens += tokens;
-            report.target_tokens += static_cast<std::int64_t>(
-                row.candidates[static_cast<std::size_t>(row.label)].size());
-            report.longest = std::max(report.longest, tokens);
-            set.rows.push_back(std::move(row));
-        });
+    std::vector<ReadReport> reports;
+    for (std::size_t s = 0; s < sources.size(); ++s) {
+        std::vector<std::int64_t> wanted;
+        if (held_out.fraction > 0)
+            wanted = held_out_rows(found.rows[s], held_out.fraction, held_out.seed, s);
+        const auto counts = [&](std::int64_t number) {
+            return held_out.fraction <= 0 ||
+                   std::binary_search(wanted.begin(), wanted.end(), number);
+        };
+        ReadReport report;
+        for_each_row<EncodedLabelled>(
+            sources[s], loop_options(config), report,
+            [&](const Json& row, const RowColumns& columns, const std::string& where) {
+                const RowEncoder::Labelled item = encoder.labelled(row, columns, where);
+                return EncodedLabelled{encode_row(encoder, set.labels, item, where), item.label};
+            },
+            [&](EncodedLabelled&& encoded, const std::string& where, std::int64_t number) {
+                if (!counts(number)) return;
+                LabelledRow& row = encoded.row;
+                std::size_t longest = 0;
+                for (const auto& candidate : row.candidates)
+                    longest = std::max(longest, candidate.size());
+                const auto tokens = static_cast<std::int64_t>(row.prompt_ids.size() + longest);
+                if (tokens > settings.max_length) {
+                    report.drop(DropReason::beyond_max_length, where, quoted_beginning(row.text));
+                    return;
+                }
+                const auto label = std::find(set.labels.begin(), set.labels.end(), encoded.label);
+                if (label == set.labels.end())
+                    throw Error(report.file + " changed while it was read");
+                row.row = number;
+                row.label = label - set.labels.begin();
+                ++report.kept;
+                report.tokens += tokens;
+                report.target_tokens += static_cast<std::int64_t>(
+                    row.candidates[static_cast<std::size_t>(row.label)].size());
+                report.longest = std::max(report.longest, tokens);
+                set.rows.push_back(std::move(row));
+            });
+        if (held_out.fraction > 0) report.rows = static_cast<std::int64_t>(wanted.size());
+        reports.push_back(std::move(report));
+    }
+    set.report = join(reports);
     if (set.rows.empty()) {
-        throw Error(report.file + ": none of its " + std::to_string(report.rows) +
+        throw Error(set.report.file + ": none of its " + std::to_string(set.report.rows) +
                     " rows fits max_length = " + std::to_string(settings.max_length) +
                     " together with its answer: raise it");
     }
     return set;
 }
 
-std::vector<std::string> read_labels(const std::filesystem::path& file, const DataConfig& config,
+std::vector<std::string> read_labels(const DataPlaces& places, const DataConfig& config,
                                      const Tokenizer& tokenizer) {
     const RowEncoder encoder(config, EncodingSettings{}, tokenizer);
-    const std::set<std::string> labels = collect_labels(file, encoder, config.on_error == "skip");
-    return {labels.begin(), labels.end()};
+    return in_order(collect_labels(places, config, encoder), config, {});
 }
 
 }  // namespace garam

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "garam/data/data_config.h"
+#include "garam/data/data_sources.h"
 #include "garam/data/row_encoder.h"
 #include "garam/data/sample.h"
 #include "garam/text/tokenizer.h"
@@ -22,12 +22,13 @@ struct LabelledRow {
     std::vector<std::int32_t> prompt_ids;               // at least one token
     std::vector<std::vector<std::int32_t>> candidates;  // one a label; none is empty
     std::int64_t label = 0;                             // index of the right one
-    std::int64_t row = 0;                               // number in the file, from 0
-    std::string text;                                   // the row's text as it stands in the file
+    std::int64_t row = 0;                               // number in its source, from 0
+    std::string text;                                   // the row's text as it stands there
 };
 
 struct LabelledSet {
-    std::vector<std::string> labels;  // sorted
+    // In the order of data.label_names, or of the names that the data declares, else sorted.
+    std::vector<std::string> labels;
     std::vector<LabelledRow> rows;
     // kept, tokens, longest: of prompts with their longest candidate. target_tokens: of the right
     // answers. Rows beyond max_length are dropped, not truncated.
@@ -37,15 +38,22 @@ struct LabelledSet {
 // More labels than this are no classes.
 constexpr std::size_t kMaxLabels = 256;
 
-// `more_labels` are candidates even where no row has them (the labels of the training file). Throws
+// Of the rows those alone that data.validation_fraction holds out of training with this seed.
+struct HeldOut {
+    double fraction = 0;  // 0: all rows count
+    std::uint64_t seed = 0;
+};
+
+// `more_labels` are candidates even where no row has them (the labels of the training rows). Throws
 // Error as read_samples() does, when a row has no label, and when there are fewer than two labels
 // or more than kMaxLabels.
-LabelledSet read_labelled_rows(const std::filesystem::path& file, const DataConfig& config,
+LabelledSet read_labelled_rows(const DataPlaces& places, const DataConfig& config,
                                const EncodingSettings& settings, const Tokenizer& tokenizer,
-                               const std::vector<std::string>& more_labels = {});
+                               const std::vector<std::string>& more_labels = {},
+                               const HeldOut& held_out = {});
 
-// The sorted labels of a file's rows.
-std::vector<std::string> read_labels(const std::filesystem::path& file, const DataConfig& config,
+// The labels of rows, in the order of LabelledSet::labels.
+std::vector<std::string> read_labels(const DataPlaces& places, const DataConfig& config,
                                      const Tokenizer& tokenizer);
 
 }  // namespace garam

@@ -1,9 +1,12 @@
 #include "garam/data/read_samples.h"
 
 #include <algorithm>
+#include <chrono>
+#include <numeric>
 #include <utility>
 
 #include "garam/core/error.h"
+#include "garam/core/philox.h"
 #include "garam/data/row_loop.h"
 
 namespace garam {
@@ -21,27 +24,54 @@ namespace {
         message += "; " + std::to_string(finding.count) + " of them: " + explain(reason);
         if (reason == DropReason::beyond_max_length)
             message += " (max_length is " + std::to_string(settings.max_length) + ": raise it)";
-        message +=
-            ", first at line " + std::to_string(finding.first_line) + ", " + finding.first_example;
+        message += ", first at " + finding.first_where + ", " + finding.first_example;
     }
     if (report.skipped.count > 0)
         message += "; " + std::to_string(report.skipped.count) + " were skipped";
     throw Error(message);
 }
 
-// take(Sample&&) is called for each in order.
-template <typename Take>
-ReadReport read_each(const std::filesystem::path& file, const DataConfig& config,
-                     const EncodingSettings& settings, const Tokenizer& tokenizer,
-                     const Take& take) {
+std::string grouped(double number) {
+    std::string digits = std::to_string(static_cast<std::int64_t>(number));
+    for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3)
+        digits.insert(static_cast<std::size_t>(at), ",");
+    return digits;
+}
+
+}  // namespace
+
+std::string ReadingState::to_string() const {
+    std::string text = "tokenising " + source + ": ";
+    if (part >= 0) text += std::to_string(static_cast<int>(std::min(part, 1.0) * 100)) + " %, ";
+    text += grouped(static_cast<double>(rows)) + " rows";
+    if (seconds > 0) text += ", " + grouped(static_cast<double>(tokens) / seconds) + " tokens/s";
+    return text;
+}
+
+ReadReport read_samples(OpenSource& source, const DataConfig& config,
+                        const EncodingSettings& settings, const Tokenizer& tokenizer,
+                        const std::function<void(Sample&&, std::int64_t full_tokens)>& take,
+                        const ReadingProgress& progress) {
     const RowEncoder encoder(config, settings, tokenizer);
     ReadReport report;
+    const auto start = std::chrono::steady_clock::now();
+    RowLoopOptions options;
+    options.skip = config.on_error == "skip";
+    options.max_rows = config.max_rows;
+    if (progress) {
+        options.progress = [&](std::int64_t rows) {
+            const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+            progress({source.name(), rows, report.tokens, spent.count(), source.part_read()});
+        };
+    }
     for_each_row<EncodedRow>(
-        file, config.on_error == "skip", report,
-        [&](const Json& row, const std::string& where) { return encoder.encode(row, where); },
-        [&](EncodedRow&& encoded, std::int64_t line, std::int64_t row) {
+        source, options, report,
+        [&](const Json& row, const RowColumns& columns, const std::string& where) {
+            return encoder.encode(row, columns, where);
+        },
+        [&](EncodedRow&& encoded, const std::string& where, std::int64_t row) {
             if (encoded.dropped) {
-                report.drop(*encoded.dropped, line, encoded.beginning);
+                report.drop(*encoded.dropped, where, encoded.beginning);
                 return;
             }
             encoded.sample.row = row;
@@ -50,33 +80,70 @@ ReadReport read_each(const std::filesystem::path& file, const DataConfig& config
             report.tokens += encoded.sample.tokens();
             report.target_tokens += encoded.sample.targets();
             report.longest = std::max(report.longest, encoded.sample.tokens());
-            take(std::move(encoded.sample));
+            take(std::move(encoded.sample), encoded.full_tokens);
         });
     if (report.kept == 0) refuse_without_targets(report, settings);
     return report;
 }
 
-}  // namespace
+std::vector<SourceSamples> read_sample_tables(std::vector<OpenSource> sources,
+                                              const DataConfig& config,
+                                              const EncodingSettings& settings,
+                                              const Tokenizer& tokenizer,
+                                              const ReadingProgress& progress) {
+    std::filesystem::path folder;
+    if (config.cache)
+        folder = config.cache_dir.empty() ? SampleCache::default_folder()
+                                          : std::filesystem::path(config.cache_dir);
+    SampleCache cache(folder);
+    const std::string digest = folder.empty() ? std::string() : tokenizer_digest(tokenizer);
+    std::vector<SourceSamples> all;
+    for (OpenSource& source : sources) {
+        const Json key =
+            folder.empty() ? Json() : sample_key(source, config, settings, tokenizer, digest);
+        bool begun = false;
+        SampleCache::Found found = cache.get(key, [&](SampleTableWriter& table) {
+            if (std::exchange(begun, true)) source.rewind();
+            return read_samples(
+                source, config, settings, tokenizer,
+                [&](Sample&& sample, std::int64_t full) { table.append(sample, full); }, progress);
+        });
+        SourceSamples samples{std::move(found.table), {}, found.made};
+        samples.report = samples.table.report();
+        samples.report.file = source.name();
+        all.push_back(std::move(samples));
+    }
+    return all;
+}
+
+std::vector<std::int64_t> held_out_rows(std::int64_t rows, double fraction, std::uint64_t seed,
+                                        std::uint64_t source) {
+    // Apart from other uses of the seed.
+    constexpr std::uint64_t kStream = 0x686f6c64;
+    const auto count = static_cast<std::int64_t>(static_cast<double>(rows) * fraction + 0.5);
+    std::vector<std::int64_t> order(static_cast<std::size_t>(rows));
+    std::iota(order.begin(), order.end(), 0);
+    Random random(seed, kStream + source);
+    for (std::int64_t i = 0; i < count; ++i) {
+        const std::uint64_t other = random.below(static_cast<std::uint64_t>(rows - i));
+        std::swap(order[static_cast<std::size_t>(i)],
+                  order[static_cast<std::size_t>(i) + static_cast<std::size_t>(other)]);
+    }
+    order.resize(static_cast<std::size_t>(count));
+    std::sort(order.begin(), order.end());
+    return order;
+}
 
 SampleSet read_samples(const std::filesystem::path& file, const DataConfig& config,
                        const EncodingSettings& settings, const Tokenizer& tokenizer) {
+    OpenSource source(
+        file.string(), [&] { return open_rows(file.string(), source_options(config, {})); },
+        config);
     SampleSet set;
-    set.report = read_each(file, config, settings, tokenizer,
-                           [&](Sample&& sample) { set.samples.push_back(std::move(sample)); });
+    set.report = read_samples(
+        source, config, settings, tokenizer,
+        [&](Sample&& sample, std::int64_t) { set.samples.push_back(std::move(sample)); });
     return set;
-}
-
-ReadReport read_samples(const std::filesystem::path& file, const DataConfig& config,
-                        const EncodingSettings& settings, const Tokenizer& tokenizer,
-                        SampleTableWriter& table) {
-    return read_each(file, config, settings, tokenizer,
-                     [&](Sample&& sample) { table.append(sample, sample.tokens()); });
-}
-
-SampleTable read_sample_table(const std::filesystem::path& file, const DataConfig& config,
-                              const EncodingSettings& settings, const Tokenizer& tokenizer) {
-    SampleTableWriter writer;
-    return writer.finish(read_samples(file, config, settings, tokenizer, writer));
 }
 
 }  // namespace garam

@@ -10,7 +10,7 @@ namespace {
 Json finding_to_json(const ReadReport::Finding& finding) {
     Json json;
     json.set("count", finding.count);
-    json.set("first_line", finding.first_line);
+    json.set("first_where", finding.first_where);
     json.set("first_example", finding.first_example);
     return json;
 }
@@ -18,7 +18,7 @@ Json finding_to_json(const ReadReport::Finding& finding) {
 ReadReport::Finding finding_from_json(const Json& json, const std::string& source) {
     ReadReport::Finding finding;
     finding.count = json.at("count", source).integer(source + ": count");
-    finding.first_line = json.at("first_line", source).integer(source + ": first_line");
+    finding.first_where = json.at("first_where", source).string(source + ": first_where");
     finding.first_example = json.at("first_example", source).string(source + ": first_example");
     return finding;
 }
@@ -28,6 +28,7 @@ ReadReport::Finding finding_from_json(const Json& json, const std::string& sourc
 Json to_json(const ReadReport& report) {
     Json json;
     json.set("file", report.file);
+    json.set("shape", report.shape);
     json.set("rows", report.rows);
     json.set("kept", report.kept);
     json.set("truncated", report.truncated);
@@ -48,6 +49,7 @@ ReadReport report_from_json(const Json& json, const std::string& source) {
     };
     ReadReport report;
     report.file = json.at("file", source).string(source + ": file");
+    report.shape = json.at("shape", source).string(source + ": shape");
     report.rows = number("rows");
     report.kept = number("kept");
     report.truncated = number("truncated");

@@ -1,10 +1,11 @@
-// Works on the rows of a JSON Lines file in parallel and hands over the results in the file's
-// order.
+// Works on the rows of a source in parallel and hands over the results in the source's order.
 #pragma once
 
 #include <cstdint>
 #include <exception>
-#include <filesystem>
+#include <functional>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,64 +13,80 @@
 
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
-#include "garam/data/json_lines.h"
+#include "garam/data/data_sources.h"
 #include "garam/data/row_encoder.h"
+#include "garam/data/row_schema.h"
+#include "garam/data/row_source.h"
 #include "garam/data/sample.h"
 
 namespace garam {
 
-// work(const Json& row, const std::string& where) -> Result runs on any thread; take(Result&&,
-// std::int64_t line, std::int64_t row) runs on this one, in the order of the rows. A row whose work
-// throws Error ends the loop with the first such error in the file's order, or is counted in
-// report.skipped if `skip` is set; VocabularyError always ends it. Counts report.rows. Throws Error
-// when the file holds no row or all were skipped.
+struct RowLoopOptions {
+    bool skip = false;          // rows that cannot be read are counted, not fatal
+    std::int64_t max_rows = 0;  // 0: all
+    std::function<void(std::int64_t rows)> progress;  // after each batch
+};
+
+// work(const Json& row, const RowColumns&, const std::string& where) -> Result runs on any thread;
+// take(Result&&, const std::string& where, std::int64_t row) runs on this one, in the order of the rows. A row
+// whose work throws Error ends the loop with the first such error in the source's order, or is counted in
+// report.skipped with `skip`; VocabularyError always ends it. So does a file that is broken: what lies behind
+// is lost, which no count would tell. Counts report.rows; sets report.file and report.shape. Throws Error when
+// there is no row or all were skipped. Holds two batches at a time: the next one is read meanwhile.
 template <typename Result, typename Work, typename Take>
-void for_each_row(const std::filesystem::path& file, bool skip, ReadReport& report,
+void for_each_row(OpenSource& source, const RowLoopOptions& options, ReadReport& report,
                   const Work& work, const Take& take) {
-    // Enough rows to keep every core busy, few enough bytes that a file larger than memory streams.
-    constexpr std::size_t kLines = 4096;
-    constexpr std::size_t kBytes = std::size_t{16} << 20;
     constexpr std::int64_t kGrain = 16;
     struct Outcome {
         std::optional<Result> result;
         std::exception_ptr failure;
     };
-    report.file = file.string();
-    JsonLines reader(file);
-    std::vector<JsonLines::Line> lines;
-    while (reader.next(lines, kLines, kBytes)) {
-        std::vector<Outcome> outcomes(lines.size());
-        const auto count = static_cast<std::int64_t>(lines.size());
+    report.file = source.name();
+    std::unique_ptr<RowBatch> batch = source.next(report.rows);
+    if (batch == nullptr) throw Error(report.file + ": holds no rows");
+    report.shape = source.recogniser().summary();
+    const auto wanted = [&] { return options.max_rows == 0 || report.rows < options.max_rows; };
+    while (batch != nullptr && wanted()) {
+        std::int64_t count = batch->size();
+        if (options.max_rows > 0) count = std::min(count, options.max_rows - report.rows);
+        std::future<std::unique_ptr<RowBatch>> following = std::async(
+            std::launch::async,
+            [&source, behind = report.rows + batch->size()] { return source.next(behind); });
+        std::vector<Outcome> outcomes(static_cast<std::size_t>(count));
         parallel_for(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
-            for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-                const std::string where = report.file + ":" + std::to_string(lines[i].number);
+            for (std::int64_t i = begin; i < end; ++i) {
+                Outcome& outcome = outcomes[static_cast<std::size_t>(i)];
                 try {
-                    outcomes[i].result = work(parse_row(lines[i].text, where), where);
+                    const Json row = batch->row(i);
+                    const std::string where = batch->where(i);
+                    outcome.result = work(row, *source.recogniser().columns_of(row, where), where);
                 } catch (const Error&) {
-                    outcomes[i].failure = std::current_exception();
+                    outcome.failure = std::current_exception();
                 }
             }
         });
-        for (std::size_t i = 0; i < lines.size(); ++i) {
+        for (std::int64_t i = 0; i < count; ++i) {
+            Outcome& outcome = outcomes[static_cast<std::size_t>(i)];
             const std::int64_t row = report.rows++;
-            if (!outcomes[i].failure) {
-                take(std::move(*outcomes[i].result), lines[i].number, row);
+            if (!outcome.failure) {
+                take(std::move(*outcome.result), batch->where(i), row);
                 continue;
             }
             try {
-                std::rethrow_exception(outcomes[i].failure);
+                std::rethrow_exception(outcome.failure);
             } catch (const VocabularyError&) {
                 throw;
             } catch (const Error& error) {
-                if (!skip) throw;
+                if (!options.skip) throw;
                 if (report.skipped.count++ == 0) {
-                    report.skipped.first_line = lines[i].number;
+                    report.skipped.first_where = batch->where(i);
                     report.skipped.first_example = error.what();
                 }
             }
         }
+        if (options.progress) options.progress(report.rows);
+        batch = wanted() ? following.get() : nullptr;
     }
-    if (report.rows == 0) throw Error(report.file + ": holds no rows");
     if (report.skipped.count == report.rows) {
         throw Error(report.file + ": none of its " + std::to_string(report.rows) +
                     " rows can be read; the first: " + report.skipped.first_example);

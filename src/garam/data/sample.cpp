@@ -1,5 +1,7 @@
 #include "garam/data/sample.h"
 
+#include <algorithm>
+
 #include "garam/core/token_batch.h"
 
 namespace garam {
@@ -48,10 +50,10 @@ std::int64_t ReadReport::dropped_rows() const {
     return count;
 }
 
-void ReadReport::drop(DropReason reason, std::int64_t line, const std::string& example) {
+void ReadReport::drop(DropReason reason, const std::string& where, const std::string& example) {
     Finding& finding = dropped[static_cast<std::size_t>(reason)];
     if (finding.count++ > 0) return;
-    finding.first_line = line;
+    finding.first_where = where;
     finding.first_example = example;
 }
 
@@ -59,19 +61,46 @@ std::string ReadReport::summary() const {
     std::string text = file + ": " + counted(kept, "sample") + ", " + counted(tokens, "token") +
                        " (" + counted(target_tokens, "target") + "), longest " + grouped(longest);
     if (kept != rows) text += ", of " + counted(rows, "row");
+    if (!shape.empty()) text += "\n" + file + ": " + shape;
     if (truncated > 0) text += "\n" + file + ": " + counted(truncated, "sample") + " truncated";
     for (std::size_t i = 0; i < kDropReasons; ++i) {
         const Finding& finding = dropped[i];
         if (finding.count == 0) continue;
         text += "\n" + file + ": " + counted(finding.count, "row") +
-                " dropped: " + explain(static_cast<DropReason>(i)) + " (first: line " +
-                std::to_string(finding.first_line) + ")";
+                " dropped: " + explain(static_cast<DropReason>(i)) +
+                " (first: " + finding.first_where + ")";
     }
     if (skipped.count > 0) {
         text += "\n" + file + ": " + counted(skipped.count, "row") +
                 " skipped (first: " + skipped.first_example + ")";
     }
     return text;
+}
+
+ReadReport join(const std::vector<ReadReport>& reports) {
+    if (reports.empty()) return {};
+    ReadReport all = reports.front();
+    const auto add = [](ReadReport::Finding& to, const ReadReport::Finding& from) {
+        if (to.count == 0)
+            to = from;
+        else
+            to.count += from.count;
+    };
+    for (std::size_t r = 1; r < reports.size(); ++r) {
+        const ReadReport& one = reports[r];
+        all.rows += one.rows;
+        all.kept += one.kept;
+        all.truncated += one.truncated;
+        all.tokens += one.tokens;
+        all.target_tokens += one.target_tokens;
+        all.longest = std::max(all.longest, one.longest);
+        for (std::size_t i = 0; i < kDropReasons; ++i)
+            add(all.dropped[i], one.dropped[i]);
+        add(all.skipped, one.skipped);
+        if (one.shape != all.shape) all.shape.clear();
+    }
+    if (reports.size() > 1) all.file = std::to_string(reports.size()) + " sources";
+    return all;
 }
 
 }  // namespace garam

@@ -13,7 +13,7 @@ namespace garam {
 struct Sample {
     std::vector<std::int32_t> ids;
     std::vector<std::int32_t> labels;
-    std::int64_t row = 0;  // number of the row in its file, from 0; blank lines do not count
+    std::int64_t row = 0;  // number of the row in its source, from 0; blank lines do not count
 
     std::int64_t tokens() const { return static_cast<std::int64_t>(ids.size()); }
     // Labels that are scored after the shift.
@@ -34,12 +34,13 @@ const char* explain(DropReason reason);
 struct ReadReport {
     struct Finding {
         std::int64_t count = 0;
-        std::int64_t first_line = 0;  // from 1
-        std::string first_example;    // the first row's beginning, or what was wrong with it
+        std::string first_where;    // "train.jsonl:17", "train.parquet, row 16"
+        std::string first_example;  // the first row's beginning, or what was wrong with it
     };
 
-    std::string file;
-    std::int64_t rows = 0;       // lines that are not blank
+    std::string file;   // the source: a file, a folder
+    std::string shape;  // what its rows were taken for
+    std::int64_t rows = 0;
     std::int64_t kept = 0;       // samples
     std::int64_t truncated = 0;  // samples that lost tokens to max_length
     std::int64_t tokens = 0;
@@ -49,11 +50,14 @@ struct ReadReport {
     Finding skipped;  // rows that could not be read, with on_error = skip
 
     std::int64_t dropped_rows() const;
-    void drop(DropReason reason, std::int64_t line, const std::string& example);
+    void drop(DropReason reason, const std::string& where, const std::string& example);
     // "train.jsonl: 400 rows, 21,340 tokens (1,600 targets), longest 212" and one line for each
-    // thing that a user should know: rows truncated, dropped, skipped.
+    // thing that a user should know: what the rows were taken for, which were truncated, dropped, skipped.
     std::string summary() const;
 };
+
+// Of all sources together. The report of one is itself.
+ReadReport join(const std::vector<ReadReport>& reports);
 
 struct SampleSet {
     std::vector<Sample> samples;

@@ -12,8 +12,6 @@
 #include <system_error>
 #include <utility>
 
-#include "garam/core/error.h"
-
 namespace garam {
 namespace {
 
@@ -93,9 +91,10 @@ void SpillFile::fail(int error) const {
             message +=
                 " (" + megabytes(std::uint64_t{room.f_bavail} * room.f_frsize) + " are free there)";
     }
-    throw Error(message + (has_name_ ? "; set data.cache_dir to a folder with more room"
-                                     : "; set data.cache_dir, or TMPDIR, to a folder with more "
-                                       "room"));
+    throw WriteError(message + (has_name_
+                                    ? "; set data.cache_dir to a folder with more room"
+                                    : "; set data.cache_dir, or TMPDIR, to a folder with more "
+                                      "room"));
 }
 
 void SpillFile::write(const void* data, std::size_t bytes, std::int64_t at) {

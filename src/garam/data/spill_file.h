@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "garam/core/error.h"
+
 namespace garam {
 
 // A file opened for reading. Throws Error naming it and the reason.
@@ -21,7 +23,13 @@ class OpenFile {
     int fd_ = -1;
 };
 
-// Every member throws Error naming file, size, free room and the key data.cache_dir when the disk is full
+// The disk does not take what is written.
+class WriteError : public Error {
+  public:
+    using Error::Error;
+};
+
+// Every member throws WriteError naming file, size, free room and the key data.cache_dir when the disk is full
 // or fails.
 class SpillFile {
   public:

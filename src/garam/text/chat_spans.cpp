@@ -2,19 +2,34 @@
 
 #include <algorithm>
 
-#include "garam/core/error.h"
-
 namespace garam {
 namespace {
 
 constexpr std::string_view kAssistant = "assistant";
 
+std::string reason(const RenderedChat& chat, const std::vector<ChatMessage>& messages) {
+    bool speaks = false;
+    bool trained = false;
+    bool rendered = false;
+    for (std::size_t m = 0; m < messages.size(); ++m) {
+        if (messages[m].role != kAssistant) continue;
+        speaks = true;
+        trained = trained || messages[m].train;
+        rendered = rendered || chat.present[m];
+    }
+    if (!speaks) return "the conversation has no message with the role \"assistant\"";
+    if (!trained) return "all of the assistant's messages have train: false";
+    if (!rendered) return "the chat template leaves out the assistant's messages";
+    return "the assistant's messages are empty and nothing ends them";
+}
+
 }  // namespace
 
-ChatTokens tokenize_chat(const RenderedChat& chat, const std::vector<ChatMessage>& messages,
-                         const Tokenizer& tokenizer) {
-    GARAM_CHECK(chat.contents.size() == messages.size() && chat.present.size() == messages.size(),
-                "a rendered chat of other messages");
+ChatTokens tokenize_chat(const ChatTemplate& chat_template,
+                         const std::vector<ChatMessage>& messages,
+                         const ChatTemplate::Options& options, const Tokenizer& tokenizer,
+                         const ChatTargets& targets) {
+    RenderedChat chat = chat_template.render(messages, options);
     Encoding encoding = tokenizer.encode(chat.text, {});
     ChatTokens out;
     out.ids = std::move(encoding.ids);
@@ -25,8 +40,12 @@ ChatTokens tokenize_chat(const RenderedChat& chat, const std::vector<ChatMessage
         out.num_targets += out.is_target[i] ? 0 : 1;
         out.is_target[i] = true;
     };
+    std::size_t last = messages.size();
+    while (last > 0 && messages[last - 1].role != kAssistant)
+        --last;
     for (std::size_t m = 0; m < messages.size(); ++m) {
-        if (messages[m].role != kAssistant || !chat.present[m]) continue;
+        if (messages[m].role != kAssistant || !messages[m].train || !chat.present[m]) continue;
+        if (targets.train_on_turns == TrainOnTurns::last && m + 1 != last) continue;
         const ByteSpan content = chat.contents[m];
         std::size_t limit = chat.text.size();  // where the next message's content begins
         for (std::size_t other = 0; other < messages.size(); ++other) {
@@ -44,23 +63,9 @@ ChatTokens tokenize_chat(const RenderedChat& chat, const std::vector<ChatMessage
         for (std::size_t t = behind; ended && t <= i; ++t)
             target(t);
     }
+    out.why_no_targets = out.num_targets > 0 ? std::string() : reason(chat, messages);
+    out.text = std::move(chat.text);
     return out;
-}
-
-std::string reason_for_no_targets(const RenderedChat& chat,
-                                  const std::vector<ChatMessage>& messages,
-                                  const ChatTokens& tokens) {
-    if (tokens.num_targets > 0) return {};
-    bool speaks = false;
-    bool rendered = false;
-    for (std::size_t m = 0; m < messages.size(); ++m) {
-        if (messages[m].role != kAssistant) continue;
-        speaks = true;
-        rendered = rendered || chat.present[m];
-    }
-    if (!speaks) return "the conversation has no message with the role \"assistant\"";
-    if (!rendered) return "the chat template leaves out the assistant's messages";
-    return "the assistant's messages are empty and nothing ends them";
 }
 
 }  // namespace garam

@@ -16,20 +16,26 @@
 
 namespace garam {
 
+// Of which assistant's turns the targets are taken; messages with train = false never give any.
+enum class TrainOnTurns : std::uint8_t { all, last };
+
+struct ChatTargets {
+    TrainOnTurns train_on_turns = TrainOnTurns::all;
+};
+
 struct ChatTokens {
+    std::string text;  // as the template wrote it
     std::vector<std::int32_t> ids;
     std::vector<bool> is_target;  // [ids]; the token itself is to be said, labels are not shifted
     std::int64_t num_targets = 0;
+    std::string why_no_targets;  // a reason ("no message of the assistant") where there are none
 };
 
 // As apply_chat_template tokenizes it: special tokens in the text count as such, and no BOS is added to
-// the one that the template may have written.
-ChatTokens tokenize_chat(const RenderedChat& chat, const std::vector<ChatMessage>& messages,
-                         const Tokenizer& tokenizer);
-
-// Why a conversation has nothing to train on ("no message of the assistant"); empty when it has.
-std::string reason_for_no_targets(const RenderedChat& chat,
-                                  const std::vector<ChatMessage>& messages,
-                                  const ChatTokens& tokens);
+// the one that the template may have written. Throws Error as ChatTemplate::render, and when it cannot
+// be told what of a turn is the assistant's to say, naming the message and why.
+ChatTokens tokenize_chat(const ChatTemplate& chat, const std::vector<ChatMessage>& messages,
+                         const ChatTemplate::Options& options, const Tokenizer& tokenizer,
+                         const ChatTargets& targets = {});
 
 }  // namespace garam

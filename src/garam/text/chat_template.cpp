@@ -32,7 +32,54 @@ std::optional<ByteSpan> content_of(const std::vector<Mark>& marks, int message) 
     return span;
 }
 
+jinja::Value value_of(const Json& json);
+
+jinja::Value dict_of(const Json::Object& members) {
+    jinja::Dict dict;
+    for (const auto& [name, member] : members)
+        dict.entries.emplace_back(name, value_of(member));
+    return dict;
+}
+
+jinja::Value value_of(const Json& json) {
+    if (json.is_null()) return jinja::Value::none();
+    if (json.is_bool()) return json.boolean();
+    if (json.is_int()) return json.integer();
+    if (json.is_number()) return json.number();
+    if (json.is_string()) return json.string();
+    if (json.is_object()) return dict_of(json.object());
+    jinja::List list;
+    for (const Json& item : json.array())
+        list.items.push_back(value_of(item));
+    return list;
+}
+
 }  // namespace
+
+ChatMessage ChatMessage::from_json(const Json& json, const std::string& where) {
+    ChatMessage message;
+    message.role = json.at("role", where).string(where + ": role");
+    bool has_content = false;
+    for (const auto& [name, member] : json.object(where)) {
+        if (name == "role") continue;
+        if (name == "train") {
+            if (!member.is_null()) message.train = member.boolean(where + ": train");
+        } else if (name == "content" && member.is_string()) {
+            message.content = member.string();
+            has_content = true;
+        } else if (name == "content" && member.is_array()) {
+            message.more.emplace_back(name, member);
+            has_content = true;
+        } else if (name == "content" && !member.is_null()) {
+            throw Error(where + ": content must be a text, null or a list of parts, not " +
+                        member.kind());
+        } else if (!member.is_null()) {
+            message.more.emplace_back(name, member);
+        }
+    }
+    if (!has_content) message.more.emplace_back("content", Json());
+    return message;
+}
 
 struct ChatTemplate::Program {
     std::string source_name;
@@ -70,14 +117,25 @@ RenderedChat ChatTemplate::render(const std::vector<ChatMessage>& messages,
         }
         jinja::Dict message;
         message.entries.emplace_back("role", messages[i].role);
-        message.entries.emplace_back("content",
-                                     jinja::MarkedText(messages[i].content, static_cast<int>(i)));
+        const auto content =
+            std::find_if(messages[i].more.begin(), messages[i].more.end(),
+                         [](const Json::Member& member) { return member.first == "content"; });
+        if (content == messages[i].more.end())
+            message.entries.emplace_back(
+                "content", jinja::MarkedText(messages[i].content, static_cast<int>(i)));
+        for (const auto& [name, member] : messages[i].more)
+            message.entries.emplace_back(name, value_of(member));
         list.items.emplace_back(std::move(message));
     }
     std::vector<std::pair<std::string, jinja::Value>> variables = {
-        {"messages", std::move(list)},    {"add_generation_prompt", options.add_generation_prompt},
-        {"bos_token", options.bos_token}, {"eos_token", options.eos_token},
-        {"tools", jinja::Value::none()},  {"documents", jinja::Value::none()}};
+        {"messages", std::move(list)},
+        {"add_generation_prompt", options.add_generation_prompt},
+        {"bos_token", options.bos_token},
+        {"eos_token", options.eos_token},
+        {"tools", value_of(options.tools)},
+        {"documents", jinja::Value::none()}};
+    for (const auto& [name, value] : options.variables)
+        variables.emplace_back(name, value_of(value));
     jinja::MarkedText text;
     try {
         text = jinja::render(program_->block, std::move(variables));

@@ -11,13 +11,23 @@
 #include <string_view>
 #include <vector>
 
+#include "garam/core/json.h"
 #include "garam/text/tokenizer.h"
 
 namespace garam {
 
 struct ChatMessage {
-    std::string role;  // "system", "user", "assistant", …
+    std::string role;  // "system", "user", "assistant", "tool", …
     std::string content;
+    // Further members as the template sees them: tool_calls, name, reasoning_content, … Holds "content"
+    // itself where that is no text: null, or a list of parts.
+    Json::Object more = {};
+    bool train = true;  // false: an assistant's turn that is context only
+
+    // From a message of a row: role, content, train and whatever else it has. Members that are null are
+    // left out, as in rows from tables, where a message has the members of all; a content that is
+    // absent counts as null. Throws Error "<where>: ..." for what is no message.
+    static ChatMessage from_json(const Json& json, const std::string& where);
 };
 
 struct RenderedChat {
@@ -41,6 +51,8 @@ class ChatTemplate {
         bool add_generation_prompt = false;
         std::string bos_token;
         std::string eos_token;
+        Json tools = {};              // a list of function schemas; null: none
+        Json::Object variables = {};  // further ones: enable_thinking, documents, …
     };
     // Throws Error when the template itself raises (raise_exception) or exceeds a limit.
     RenderedChat render(const std::vector<ChatMessage>& messages, const Options& options) const;

@@ -3,39 +3,12 @@
 #include <cmath>
 
 #include "garam/core/error.h"
+#include "garam/train/data_keys.h"
 #include "garam/train/foreign_keys.h"
 
 namespace garam {
 
 namespace {
-
-void describe(DataConfig& c, ConfigTable& table) {
-    table.add(
-        "data.train", &c.train,
-        "JSON Lines file to train on: rows of messages, of prompt and completion, of text, or "
-        "of text and label with data.instruction.");
-    table.add("data.validation", &c.validation,
-              "The same to evaluate on; empty: no evaluation. Transformers' eval_dataset.");
-    table.add("data.shuffle", &c.shuffle, "Another order in each epoch, drawn from train.seed.");
-    table.add_choice("data.on_error", c.on_error, {"fail", "skip"},
-                     "A row that cannot be read stops the run, or is counted and left out.");
-    table.add("data.instruction", &c.instruction,
-              "Rows of text and label: what is asked about the text; {text} stands for it, else it "
-              "follows on a new line.");
-    table.add("data.system", &c.system,
-              "Rows of text and label: the system message; empty: what the chat template adds by "
-              "itself.");
-    table.add("data.text_column", &c.text_column, "The key of a row's text.");
-    table.add("data.label_column", &c.label_column,
-              "The key of a row's label; empty: labels are ignored.");
-    table.add(
-        "data.add_special_tokens", &c.add_special_tokens,
-        "Special tokens that the tokenizer gets, such as [<|think|>, <|call|>], and the model "
-        "rows for, beginning as the mean of all; those that it has stay as they are. With "
-        "LoRA these rows are trained and kept as lora.trainable_token_indices, unless "
-        "embed_tokens is among lora.modules_to_save. As in PEFT, an untied head's are "
-        "not, unless lm_head is among these.");
-}
 
 constexpr const char* kAltersBase =
     "it takes its part out of the base weights, so that the adapter would belong to a base that is "
@@ -176,10 +149,12 @@ void validate_schedule(const JobConfig& config) {
 
 void validate_evaluation(const JobConfig& config) {
     const TrainConfig& train = config.train;
-    const bool evaluates = !config.data.validation.empty();
+    const bool evaluates = config.data.evaluates();
     const auto needs_validation = [&](bool wanted, const char* key, const char* unset) {
         if (wanted && !evaluates)
-            throw Error(std::string(key) + " needs data.validation: name a file, or set it to " +
+            throw Error(std::string(key) +
+                        " needs data.validation: name a file (or set data.validation_split or "
+                        "data.validation_fraction), or set it to " +
                         unset);
     };
     needs_validation(train.eval_steps.has_value(), "train.eval_steps", "null");
@@ -234,8 +209,7 @@ ConfigTable describe(JobConfig& config) {
 void validate(const JobConfig& config) {
     if (config.model.empty())
         throw Error("model is not set: name a model folder or a GGUF file (model=PATH)");
-    if (config.data.train.empty())
-        throw Error("data.train is not set: name a JSON Lines file (data.train=PATH)");
+    validate(config.data);
     if (config.train.output_dir.empty())
         throw Error("train.output_dir is empty: name a folder for the run");
     if (config.train.resume_from_checkpoint.empty())

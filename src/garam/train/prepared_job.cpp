@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
+#include "garam/data/sample_selection.h"
 #include "garam/ops/product_tuning.h"
+#include "garam/text/builtin_templates.h"
 #include "garam/train/memory_choice.h"
 #include "garam/train/vocabulary.h"
 
@@ -156,19 +160,47 @@ void cut_evaluation(PreparedJob& job) {
     job.evaluation_bounds = bounds_of(job.evaluation);
 }
 
-void read_data(PreparedJob& job) {
-    const JobConfig& config = job.config;
+// Of each source, then of all.
+void note_reports(PreparedJob& job, const std::vector<SourceSamples>& sources,
+                  const SourceSamples& all) {
+    if (sources.size() > 1)
+        for (const SourceSamples& source : sources)
+            job.notes.push_back(source.report.summary());
+    job.notes.push_back(all.report.summary());
+    for (const SourceSamples& source : sources)
+        if (!source.made) job.notes.push_back(source.report.file + ": from the cache (data.cache)");
+}
+
+void read_data(PreparedJob& job, const ReadingProgress& progress) {
+    const DataConfig& data = job.config.data;
     const EncodingSettings encoding = encoding_settings(
-        config.train,
+        job.config,
         DecoderConfig::from_json(job.files.config(), job.files.path().string()).vocab_size);
-    job.training = read_sample_table(config.data.train, config.data, encoding, *job.tokenizer);
-    job.notes.push_back(job.training.report().summary());
-    job.loader = std::make_unique<Loader>(job.training, loader_options(config));
+    const auto read = [&](const DataPlaces& places) {
+        return read_sample_tables(open_sources(places, data), data, encoding, *job.tokenizer,
+                                  progress);
+    };
+    const auto seed = static_cast<std::uint64_t>(job.config.train.seed);
+    const std::vector<SourceSamples> sources = read(training_places(data));
+    const SourceSamples training =
+        joined(sources, training_samples(sources, data.weights, data.validation_fraction, seed));
+    note_reports(job, sources, training);
+    job.training = training.table;
+    job.loader = std::make_unique<Loader>(job.training, loader_options(job.config));
     job.training_bounds = bounds_of(job.loader->largest());
-    if (config.data.validation.empty()) return;
-    job.validation =
-        read_sample_table(config.data.validation, config.data, encoding, *job.tokenizer);
-    job.notes.push_back(job.validation.report().summary());
+    if (!data.evaluates()) return;
+    if (data.validation_fraction > 0) {
+        const SourceSamples held_out =
+            joined(sources, held_out_samples(sources, data.validation_fraction, seed));
+        job.notes.push_back("held out to evaluate on: " + std::to_string(held_out.report.kept) +
+                            " samples (data.validation_fraction)");
+        job.validation = held_out.table;
+    } else {
+        const std::vector<SourceSamples> others = read(validation_places(data));
+        const SourceSamples validation = joined(others);
+        note_reports(job, others, validation);
+        job.validation = validation.table;
+    }
     cut_evaluation(job);
 }
 
@@ -245,6 +277,30 @@ void note_what_changes_nothing(PreparedJob& job) {
             "pinned memory");
 }
 
+// The file's content, or the built-in one of this name.
+std::string chat_template_source(const std::string& name) {
+    if (name.empty()) return {};
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(name, ignored)) {
+        try {
+            return builtin_chat_template(name);
+        } catch (const Error& error) {
+            throw Error("data.chat_template: there is no file " + name + ", and " + error.what());
+        }
+    }
+    constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
+    std::ifstream file(name, std::ios::binary);
+    std::string text(kMaxBytes + 1, '\0');
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (file.bad() || !file.is_open())
+        throw Error("data.chat_template: " + name + " cannot be read");
+    text.resize(static_cast<std::size_t>(file.gcount()));
+    if (text.size() > kMaxBytes)
+        throw Error("data.chat_template: " + name + " is larger than 1 MiB: this is no template");
+    if (text.empty()) throw Error("data.chat_template: " + name + " is empty");
+    return text;
+}
+
 // auto is settled by PreparedJob::plan().
 Recompute recompute_from_name(const std::string& name) {
     if (name == "false" || name == "none" || name == "auto") return Recompute::nothing;
@@ -259,7 +315,8 @@ Recompute recompute_from_name(const std::string& name) {
 
 }  // namespace
 
-EncodingSettings encoding_settings(const TrainConfig& train, std::int64_t vocab_size) {
+EncodingSettings encoding_settings(const JobConfig& config, std::int64_t vocab_size) {
+    const TrainConfig& train = config.train;
     EncodingSettings settings;
     settings.max_length = train.max_length;
     settings.truncation =
@@ -267,6 +324,7 @@ EncodingSettings encoding_settings(const TrainConfig& train, std::int64_t vocab_
     settings.assistant_only_loss = train.assistant_only_loss;
     settings.completion_only_loss = train.completion_only_loss;
     settings.vocab_size = vocab_size;
+    settings.chat_template = chat_template_source(config.data.chat_template);
     return settings;
 }
 
@@ -330,7 +388,7 @@ MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
     return choice.plan;
 }
 
-std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
+std::unique_ptr<PreparedJob> prepare(const JobConfig& config, const ReadingProgress& progress) {
     validate(config);
     const int processors = num_threads();
     if (config.threads > 0) set_num_threads(std::min(config.threads, processors));
@@ -361,7 +419,7 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
                              " does not count on the processor");
     }
     prepare_vocabulary(*job);
-    read_data(*job);
+    read_data(*job, progress);
     warn_of_long_samples(*job);
     choose_adapter(*job);
     job->max_steps = steps_of(train, *job->loader);

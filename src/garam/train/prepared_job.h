@@ -48,10 +48,12 @@ struct PreparedJob {
     void cut_batch(std::int64_t batch_size, std::int64_t accumulation);
 };
 
-// How rows become tokens under these keys, for training and evaluation alike.
-EncodingSettings encoding_settings(const TrainConfig& train, std::int64_t vocab_size);
+// How rows become tokens under these keys, for training and evaluation alike. Throws Error when there is no
+// such chat template.
+EncodingSettings encoding_settings(const JobConfig& config, std::int64_t vocab_size);
 
-// Throws Error for whatever is wrong with config, model, adapter or data.
-std::unique_ptr<PreparedJob> prepare(const JobConfig& config);
+// Throws Error for whatever is wrong with config, model, adapter or data. Tells `progress` how far the rows
+// are read.
+std::unique_ptr<PreparedJob> prepare(const JobConfig& config, const ReadingProgress& progress = {});
 
 }  // namespace garam

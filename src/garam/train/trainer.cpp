@@ -397,14 +397,20 @@ fs::path checkpoint_to_resume(const TrainConfig& train, std::vector<std::string>
 
 EndReport train(const JobConfig& config, const std::string& config_yaml,
                 const std::vector<TrainObserver*>& observers) {
-    const auto job = prepare(config);
+    const auto job = prepare(config, [&](const ReadingState& state) {
+        for (TrainObserver* observer : observers)
+            observer->on_reading(state);
+    });
     const fs::path output_dir = config.train.output_dir;
     const fs::path resumed = checkpoint_to_resume(config.train, job->notes);
     const RunFolder folder(output_dir);
-    if (resumed.empty())
-        folder.check_free(config.train.overwrite_output_dir,
-                          {job->files.path(), find_model_path(config.adapter).path,
-                           config.data.train, config.data.validation, config.train.tuned_products});
+    if (resumed.empty()) {
+        std::vector<fs::path> inputs = {job->files.path(), find_model_path(config.adapter).path,
+                                        config.train.tuned_products, config.data.chat_template};
+        for (const auto* paths : {&config.data.train, &config.data.validation})
+            inputs.insert(inputs.end(), paths->begin(), paths->end());
+        folder.check_free(config.train.overwrite_output_dir, inputs);
+    }
     std::optional<Checkpoint> checkpoint;
     if (!resumed.empty()) {
         checkpoint = Checkpoint::open(resumed);
