@@ -63,8 +63,9 @@ std::vector<InspectedSource> hostile_sources() {
                   "<b>" + attack + "</b>\x1b[31m.jsonl"),
         source_of({{attack, "third<eos>"}, {terminal, terminal + "<eos>"}}, "held\n.jsonl")};
     sources[1].validation = true;
-    sources[0].report.skipped = {1, 3, attack + terminal};
-    sources[0].report.dropped[0] = {1, 4, attack + terminal};
+    sources[0].report.shape = attack + terminal;
+    sources[0].report.skipped = {1, attack, attack + terminal};
+    sources[0].report.dropped[0] = {1, terminal, attack + terminal};
     return sources;
 }
 

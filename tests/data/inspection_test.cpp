@@ -577,7 +577,7 @@ TEST_F(InspectionTest, DateAndPad) {
 
 TEST_F(InspectionTest, SkippedRowsAreTold) {
     InspectedSource source = source_of(clean_rows());
-    source.report.skipped = {2, 3, "rows.jsonl:3: not JSON"};
+    source.report.skipped = {2, "rows.jsonl:3", "rows.jsonl:3: not JSON"};
     source.report.rows += 2;
     const Inspection found = inspect(std::vector<InspectedSource>{source});
     EXPECT_EQ(kinds(found), std::vector<std::string>{"skipped"});

@@ -34,7 +34,8 @@ std::string title_of(const std::vector<std::string>& settings) {
 
 void DataInspect::declare(Arguments& arguments) {
     arguments.option("--json", &json, "One JSON object instead of text");
-    arguments.option("--html", &html, "Also write a page that any browser shows, without a network");
+    arguments.option("--html", &html,
+                     "Also write a page that any browser shows, without a network");
     arguments.option("--samples", &samples, "First rows to show", between(0, 1000));
     arguments.option("--strict", &strict, "Exit with status 1 when there are warnings");
 }
@@ -42,9 +43,8 @@ void DataInspect::declare(Arguments& arguments) {
 int DataInspect::run(const std::vector<std::string>& settings) const {
     const Inspection found = [&] {
         ProgressLine progress;
-        return inspect_data(load_job(settings).config, samples, [&](const ReadingState& state) {
-            progress.show(state.to_string());
-        });
+        return inspect_data(load_job(settings).config, samples,
+                            [&](const ReadingState& state) { progress.show(state.to_string()); });
     }();
     if (!html.empty()) write_file_atomically(html, inspection_page(found, title_of(settings)));
     print(json ? inspection_json(found).dump(2) + "\n"

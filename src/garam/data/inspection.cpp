@@ -370,30 +370,11 @@ class Inspector {
     bool too_many_answers_ = false;
 };
 
-void add_report(ReadReport& sum, const ReadReport& more) {
-    sum.rows += more.rows;
-    sum.kept += more.kept;
-    sum.truncated += more.truncated;
-    sum.tokens += more.tokens;
-    sum.target_tokens += more.target_tokens;
-    sum.longest = std::max(sum.longest, more.longest);
-    const auto add = [](ReadReport::Finding& finding, const ReadReport::Finding& other) {
-        if (finding.count == 0) {
-            finding = other;
-        } else {
-            finding.count += other.count;
-        }
-    };
-    for (std::size_t i = 0; i < kDropReasons; ++i)
-        add(sum.dropped[i], more.dropped[i]);
-    add(sum.skipped, more.skipped);
-}
-
 ReadReport sum_of(const std::vector<SourceSummary>& sources, bool validation) {
-    ReadReport sum;
+    std::vector<ReadReport> reports;
     for (const SourceSummary& source : sources)
-        if (source.validation == validation) add_report(sum, source.report);
-    return sum;
+        if (source.validation == validation) reports.push_back(source.report);
+    return join(reports);
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ Json sources_json(const Inspection& inspection) {
         Json json;
         json.set("name", text_json(source.name));
         json.set("role", source.validation ? "validation" : "train");
+        json.set("shape", text_json(source.report.shape));
         json.set("weight", source.weight);
         json.set("epoch_share", source.epoch_share);
         add_report(source.report, json);

@@ -1,6 +1,6 @@
 // All numbers of an inspection as one JSON object. Names stay as they are; new ones may come.
 //
-//   sources      [{name, role ("train", "validation"), weight, epoch_share, rows, kept, truncated, skipped,
+//   sources      [{name, role ("train", "validation"), shape, weight, epoch_share, rows, kept, truncated, skipped,
 //                dropped {empty, no_assistant_turn, nothing_to_predict, beyond_max_length}, tokens, targets,
 //                longest, tokens_lost, targets_lost}]
 //   train, validation   the sums of the same numbers; validation only where there are rows for it

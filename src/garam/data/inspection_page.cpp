@@ -183,6 +183,9 @@ class Page {
                  percent(ratio(report.target_tokens, report.tokens))});
         }
         end_table();
+        for (const SourceSummary& source : found_.sources)
+            if (!source.report.shape.empty())
+                paragraph(source.name + ": " + source.report.shape, "faint");
     }
 
     void lengths() {

@@ -182,6 +182,8 @@ class Writer {
             for (const SourceSummary& source : found_.sources) {
                 if (source.validation != of_validation) continue;
                 line((validation > 0 ? "  " : "") + escape_controls(source.name), source.report);
+                if (!source.report.shape.empty())
+                    paragraph(4, escape_controls(source.report.shape), kDim);
                 if (!of_validation && (is_weighted || training > 1))
                     out_ += fmt::format("    weight {:g}: {} of an epoch's tokens\n", source.weight,
                                         percent(source.epoch_share));

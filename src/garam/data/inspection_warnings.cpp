@@ -72,10 +72,10 @@ class Warner {
     }
 
     static Finding example_of(const ReadReport::Finding& dropped) {
-        return {dropped.count,
-                {},
-                "line " + std::to_string(dropped.first_line) + ", " +
-                    shortened(dropped.first_example, 160)};
+        return {
+            dropped.count,
+            {},
+            escape_controls(dropped.first_where) + ": " + shortened(dropped.first_example, 160)};
     }
 
     std::string advice_for(DropReason reason) const {

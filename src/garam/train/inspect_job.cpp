@@ -98,10 +98,12 @@ class DataInspector {
                                *side_.tokenizer, progress_);
         for (const SourceSamples& source : sources) {
             const std::string name = source.report.file + (validation ? " (validation)" : "");
-            cache_.push_back(!config_.data.cache ? name + " was tokenised now; data.cache=false "
-                                                          "keeps nothing for the next run."
-                             : source.made ? name + " was tokenised now and is kept in the cache "
-                                                    "for the next run."
+            cache_.push_back(!config_.data.cache ? name +
+                                                       " was tokenised now; data.cache=false "
+                                                       "keeps nothing for the next run."
+                             : source.made ? name +
+                                                 " was tokenised now and is kept in the cache "
+                                                 "for the next run."
                                            : name + " came from the cache.");
         }
         return sources;
@@ -116,7 +118,8 @@ class DataInspector {
             InspectedSource source;
             source.name = read[i].report.file;
             source.validation = validation;
-            if (!validation && !config_.data.weights.empty()) source.weight = config_.data.weights[i];
+            if (!validation && !config_.data.weights.empty())
+                source.weight = config_.data.weights[i];
             source.samples = source.whole = read[i].table;
             source.report = read[i].report;
             if (loses_to_truncation(source.report)) {
@@ -212,8 +215,9 @@ class DataInspector {
         for (const auto& [name, value] : config_.data.chat_template_kwargs)
             if (name.find("date") != std::string::npos) return false;
         return std::any_of(sources_.begin(), sources_.end(), [](const InspectedSource& source) {
-            return !source.report.shape.starts_with("text") &&
-                   !source.report.shape.starts_with("tokens");
+            const std::string& shape = source.report.shape;
+            return shape.starts_with("messages") || shape.starts_with("instruction") ||
+                   shape.find(", label") != std::string::npos;
         });
     }
 
@@ -221,10 +225,12 @@ class DataInspector {
     // finding their name means reading the source up to there.
     void name_places(Inspection& found) {
         constexpr std::int64_t kFarthest = 200'000;
-        std::map<std::pair<std::size_t, std::size_t>, std::map<std::int64_t, std::vector<RowPlace*>>>
+        std::map<std::pair<std::size_t, std::size_t>,
+                 std::map<std::int64_t, std::vector<RowPlace*>>>
             wanted;
         for (RowPlace* place : found.places())
-            if (place->row < kFarthest) wanted[origins_[place->source]][place->row].push_back(place);
+            if (place->row < kFarthest)
+                wanted[origins_[place->source]][place->row].push_back(place);
         for (auto& [origin, rows] : wanted) {
             std::vector<OpenSource> opened = open_sources(places_[origin.first], config_.data);
             OpenSource& source = opened[origin.second];
@@ -247,8 +253,9 @@ class DataInspector {
     EncodingSettings encoding_;
     std::uint64_t seed_;
     std::vector<InspectedSource> sources_;
-    std::vector<DataPlaces> places_;                              // training, validation
-    std::vector<std::pair<std::size_t, std::size_t>> origins_;  // of each source: places, number in them
+    std::vector<DataPlaces> places_;  // training, validation
+    std::vector<std::pair<std::size_t, std::size_t>>
+        origins_;  // of each source: places, number in them
     std::vector<std::string> cache_;
 };
 
