@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "data/expect_error.h"
@@ -292,6 +293,59 @@ TEST(Loader, HugeCountsDoNotOverflow) {
     EXPECT_EQ(loader.steps_per_epoch(), 1);
     ASSERT_EQ(loader.step(3).size(), 1u);
     EXPECT_EQ(loader.step(3)[0].samples(), 2);
+}
+
+// Ranks that share a step have together what one process has of it.
+TEST(Loader, RanksShareEachStepWithoutLossOrDouble) {
+    const auto samples = random_samples(53, 40, 1);
+    for (const bool packing : {false, true}) {
+        for (const std::int64_t micro : {1, 3, 4, 8}) {
+            LoaderOptions options{3, micro, 64, packing, true, 9};
+            const Loader alone(table_of(samples), options);
+            for (std::int64_t world = 1; world <= 5; ++world) {
+                std::vector<std::unique_ptr<Loader>> ranks;
+                options.world_size = world;
+                for (options.rank = 0; options.rank < world; ++options.rank)
+                    ranks.push_back(std::make_unique<Loader>(table_of(samples), options));
+                for (std::int64_t s = 0; s < 2 * alone.steps_per_epoch(); ++s) {
+                    std::vector<std::vector<TokenBatch>> parts;
+                    std::size_t count = 0;
+                    for (const auto& rank : ranks) {
+                        EXPECT_EQ(rank->steps_per_epoch(), alone.steps_per_epoch());
+                        parts.push_back(rank->step(s));
+                        count += parts.back().size();
+                    }
+                    const auto whole = alone.step(s);
+                    ASSERT_EQ(count, whole.size());
+                    std::vector<TokenBatch> joined;
+                    for (std::size_t m = 0; m < whole.size(); ++m)
+                        joined.push_back(parts[m % ranks.size()].at(m / ranks.size()));
+                    EXPECT_TRUE(equal(joined, whole)) << packing << micro << world << " " << s;
+                    for (std::size_t r = whole.size(); r < ranks.size(); ++r)
+                        EXPECT_TRUE(parts[r].empty());
+                }
+            }
+        }
+    }
+    EXPECT_THROW(Loader(table_of(samples), {1, 1, 64, false, true, 1, false, 2, 2}), Bug);
+}
+
+// Checkpoints of earlier versions go on with the same batches: a number over two epochs.
+TEST(Loader, OrdersAreThoseOfEarlierVersions) {
+    const auto samples = random_samples(97, 40, 6);
+    std::vector<std::uint64_t> numbers;
+    for (const bool packing : {false, true}) {
+        for (const bool grouped : {false, true}) {
+            const Loader loader(table_of(samples), {2, 2, 64, packing, true, 11, grouped});
+            std::uint64_t number = 0;
+            for (const std::int64_t epoch : {0, 1})
+                for (const std::int64_t row : rows_of_epoch(loader, epoch))
+                    number = number * 1000003 + static_cast<std::uint64_t>(row);
+            numbers.push_back(number);
+        }
+    }
+    EXPECT_EQ(numbers, (std::vector<std::uint64_t>{381824292180867372u, 5526744903045905608u,
+                                                   17097513541106800824u, 12208278086658782836u}));
 }
 
 TEST(EvaluationBatches, KeepTheOrderAndTheLimit) {

@@ -226,10 +226,10 @@ TEST_P(Behaviours, TheLargestStepIsKnownBeforeTheFirst) {
         }
         // The two longest rows, which the order above need not have brought together.
         TokenBatch largest;
-        const SampleTable& samples = planned.job->training;
+        const SampleSelection& samples = planned.job->training;
         for (std::int64_t i = 0; i < samples.size(); ++i) {
             if (samples.tokens(i) == planned.job->training_bounds.longest)
-                samples.append_to(largest, i, samples.row(i));
+                samples.append_to(largest, i);
         }
         ASSERT_EQ(largest.tokens(), planned.job->training_bounds.tokens);
         ASSERT_EQ(largest.num_targets(), planned.job->training_bounds.targets);

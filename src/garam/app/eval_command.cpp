@@ -132,11 +132,22 @@ Examples:
         return read_labels(training, job_.data, tokenizer);
     }
 
+    // As training read them where it held some out: which they are hangs on its settings.
+    SampleTables read_tables(EncodingSettings encoding, const Tokenizer& tokenizer) const {
+        if (job_.data.validation_fraction > 0) encoding.max_length = job_.train.max_length;
+        ProgressLine progress;
+        return read_sample_tables(
+            open_sources(places_, job_.data), job_.data, encoding, tokenizer,
+            [&](const ReadingState& state) { progress.show(state.to_string()); });
+    }
+
     void evaluate_labels(Session& session, const EncodingSettings& encoding) {
         const Tokenizer& tokenizer = session.tokenizer();
+        RowNumbers only;
+        if (const double fraction = job_.data.validation_fraction; fraction > 0)
+            only = held_out_rows(read_tables(encoding, tokenizer), fraction, seed());
         const LabelledSet set = read_labelled_rows(places_, job_.data, encoding, tokenizer,
-                                                   labels_of_training(tokenizer),
-                                                   {job_.data.validation_fraction, seed()});
+                                                   labels_of_training(tokenizer), only);
         if (!json_) print(set.report.summary() + "\n");
 
         const auto start = std::chrono::steady_clock::now();
@@ -253,18 +264,17 @@ Examples:
     }
 
     void evaluate_text(Session& session, const EncodingSettings& encoding) {
-        SampleTable samples;
-        {
-            ProgressLine progress;
-            const std::vector<SourceSamples> sources = read_sample_tables(
-                open_sources(places_, job_.data), job_.data, encoding, session.tokenizer(),
-                [&](const ReadingState& state) { progress.show(state.to_string()); });
-            const double fraction = job_.data.validation_fraction;
-            samples = (fraction > 0 ? joined(sources, held_out_samples(sources, fraction, seed()))
-                                    : joined(sources))
-                          .table;
+        const SampleTables tables = read_tables(encoding, session.tokenizer());
+        const double fraction = job_.data.validation_fraction;
+        const SampleSelection samples =
+            fraction > 0 ? hold_out(weighted(tables, {}), fraction, seed()).held_out
+                         : select_samples(weighted(tables, {}), seed());
+        if (!json_) {
+            for (const SourceSamples& source : tables.sources)
+                print(source.report.summary() + "\n");
+            if (fraction > 0)
+                print("of these " + std::to_string(samples.size()) + " samples were held out\n");
         }
-        if (!json_) print(samples.report().summary() + "\n");
         const auto start = std::chrono::steady_clock::now();
         const std::vector<TokenBatch> batches = evaluation_batches(samples, kBatchTokens);
         TokenLoss loss;

@@ -1,29 +1,80 @@
-// Which samples of the sources are trained on and which are held out.
+// Which samples of which tables a run goes through. All of a table costs no memory, some of it four bytes a
+// sample.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "garam/data/read_samples.h"
+#include "garam/core/token_batch.h"
 #include "garam/data/sample_table.h"
 
 namespace garam {
 
-// Samples of one source, by number; one that comes twice is there twice.
-using Chosen = std::vector<std::int64_t>;
+// A place in the data: passes over one table, one behind the other.
+class SampleSelection {
+  public:
+    SampleSelection() = default;         // of nothing
+    SampleSelection(SampleTable table);  // all of it, once
 
-// Those of an epoch: without the rows that `held_out_fraction` holds out, `weights` times each (empty: once).
-// Of a fraction the samples are drawn by seed. One list a source.
-std::vector<Chosen> training_samples(const std::vector<SourceSamples>& sources,
-                                     const std::vector<double>& weights, double held_out_fraction,
-                                     std::uint64_t seed);
-std::vector<Chosen> held_out_samples(const std::vector<SourceSamples>& sources, double fraction,
-                                     std::uint64_t seed);
+    std::int64_t size() const { return size_; }
+    bool empty() const { return size_ == 0; }
+    std::int64_t tokens(std::int64_t i) const;
+    std::int64_t targets(std::int64_t i) const;
+    // Keys dropout: the row, numbered on through all passes, so that no two samples share it. Of a single
+    // table that is taken once, its rows.
+    std::int64_t id(std::int64_t i) const;
+    void append_to(TokenBatch& batch, std::int64_t i) const;
 
-// All chosen samples in one table, in the order of the sources: the table itself where there is one source
-// that gives all, else in an unnamed file. Its report joins those of the sources, with the counts of what is
-// in it. Throws Error when nothing is.
-SourceSamples joined(const std::vector<SourceSamples>& sources, const std::vector<Chosen>& chosen);
-SourceSamples joined(const std::vector<SourceSamples>& sources);
+    struct Origin {
+        std::int64_t source = 0;  // number of the table, from 0
+        std::int64_t row = 0;
+    };
+    Origin origin(std::int64_t id) const;
+
+    // As of a table: of a single one that is taken once, the table's.
+    std::uint64_t fingerprint() const;
+
+    // Samples of a table, ascending; null: all.
+    using Indices = std::shared_ptr<const std::vector<std::uint32_t>>;
+    // Adds a pass. Throws Error when the table has more samples than 32 bits count.
+    void add(const SampleTable& table, std::int64_t source, Indices indices = nullptr);
+
+  private:
+    struct Part {
+        SampleTable table;
+        Indices indices;
+        std::int64_t source = 0;
+        std::int64_t begin = 0;     // first place
+        std::int64_t first_id = 0;  // of its row 0
+    };
+    struct Place {
+        const Part* part;
+        std::int64_t sample;
+    };
+    Place place(std::int64_t i) const;
+
+    std::vector<Part> parts_;
+    std::int64_t size_ = 0;
+    std::int64_t ids_ = 0;
+};
+
+struct WeightedTable {
+    SampleTable table;
+    // Passes over its samples an epoch. Of a fraction, that share of them is taken, chosen once by the
+    // seed: 2.5 takes each twice and every other one once more.
+    double weight = 1;
+};
+
+struct SampleSplit {
+    SampleSelection training;
+    SampleSelection held_out;  // each sample once, whatever its weight
+};
+
+// Throws Error when a weight is out of range. `seed`: the run's.
+SampleSelection select_samples(const std::vector<WeightedTable>& tables, std::uint64_t seed);
+// `fraction` of each table, at least one sample of all and never all, is held out: drawn by the seed and by
+// nothing else, and never trained on. Throws Error when it is not between 0 and 1.
+SampleSplit hold_out(const std::vector<WeightedTable>& tables, double fraction, std::uint64_t seed);
 
 }  // namespace garam

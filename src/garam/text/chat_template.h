@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "garam/core/json.h"
+#include "garam/text/jinja/marked_text.h"
 #include "garam/text/tokenizer.h"
 
 namespace garam {
@@ -25,8 +26,8 @@ struct ChatMessage {
     bool train = true;  // false: an assistant's turn that is context only
 
     // From a message of a row: role, content, train and whatever else it has. Members that are null are
-    // left out, as in rows from tables, where a message has the members of all; a content that is
-    // absent counts as null. Throws Error "<where>: ..." for what is no message.
+    // left out, as in rows from tables, where a message has the members of all; a content that is null
+    // or absent is null in `more`. Throws Error "<where>: ..." for what is no message.
     static ChatMessage from_json(const Json& json, const std::string& where);
 };
 
@@ -37,6 +38,8 @@ struct RenderedChat {
     std::vector<ByteSpan> contents;
     // One a message: false when the template leaves it out (an empty content is not left out).
     std::vector<bool> present;
+    // Where each byte came from; what bears no mark is the template's own outside of any message.
+    std::vector<jinja::Mark> marks;
 };
 
 class ChatTemplate {
@@ -56,6 +59,9 @@ class ChatTemplate {
     };
     // Throws Error when the template itself raises (raise_exception) or exceeds a limit.
     RenderedChat render(const std::vector<ChatMessage>& messages, const Options& options) const;
+
+    // Whether it has {% generation %} blocks, which then say what is the assistant's to say.
+    bool marks_generation() const;
 
   private:
     struct Program;

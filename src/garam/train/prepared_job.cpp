@@ -141,22 +141,22 @@ BatchBounds bounds_of(const std::vector<TokenBatch>& batches) {
 void cut_evaluation(PreparedJob& job) {
     // As many tokens at a time as the user allows rows, but no more than training has: evaluation
     // keeps nothing for a backward, so it then needs less memory than training.
-    const std::int64_t longest = job.validation.report().longest;
+    std::int64_t longest = 0;
+    for (std::int64_t i = 0; i < job.validation.size(); ++i)
+        longest = std::max(longest, job.validation.tokens(i));
     const std::int64_t wanted = job.config.train.per_device_eval_batch_size * longest;
     job.evaluation = evaluation_batches(
         job.validation, std::max(longest, std::min(wanted, job.training_bounds.tokens)));
     job.evaluation_bounds = bounds_of(job.evaluation);
 }
 
-// Of each source, then of all.
-void note_reports(PreparedJob& job, const std::vector<SourceSamples>& sources,
-                  const SourceSamples& all) {
-    if (sources.size() > 1)
-        for (const SourceSamples& source : sources)
-            job.notes.push_back(source.report.summary());
-    job.notes.push_back(all.report.summary());
-    for (const SourceSamples& source : sources)
-        if (!source.made) job.notes.push_back(source.report.file + ": from the cache (data.cache)");
+void note_reports(PreparedJob& job, const SampleTables& tables) {
+    for (const SourceSamples& source : tables.sources) {
+        job.notes.push_back(source.report.summary());
+        if (!source.made)
+            job.notes.push_back(source.report.file + ": kept from before (data.cache)");
+    }
+    job.notes.insert(job.notes.end(), tables.notes.begin(), tables.notes.end());
 }
 
 void read_data(PreparedJob& job, const ReadingProgress& progress) {
@@ -165,30 +165,30 @@ void read_data(PreparedJob& job, const ReadingProgress& progress) {
         job.config,
         DecoderConfig::from_json(job.files.config(), job.files.path().string()).vocab_size);
     const auto read = [&](const DataPlaces& places) {
-        return read_sample_tables(open_sources(places, data), data, encoding, *job.tokenizer,
-                                  progress);
+        SampleTables tables = read_sample_tables(open_sources(places, data), data, encoding,
+                                                 *job.tokenizer, progress);
+        note_reports(job, tables);
+        return tables;
     };
     const auto seed = static_cast<std::uint64_t>(job.config.train.seed);
-    const std::vector<SourceSamples> sources = read(training_places(data));
-    const SourceSamples training =
-        joined(sources, training_samples(sources, data.weights, data.validation_fraction, seed));
-    note_reports(job, sources, training);
-    job.training = training.table;
+    const std::vector<WeightedTable> training = weighted(read(training_places(data)), data.weights);
+    if (data.validation_fraction > 0) {
+        SampleSplit split = hold_out(training, data.validation_fraction, seed);
+        job.training = std::move(split.training);
+        job.validation = std::move(split.held_out);
+    } else {
+        job.training = select_samples(training, seed);
+    }
+    if (training.size() > 1 || !data.weights.empty() || data.validation_fraction > 0)
+        job.notes.push_back(std::to_string(job.training.size()) + " samples an epoch" +
+                            (job.validation.empty() ? std::string()
+                                                    : ", " + std::to_string(job.validation.size()) +
+                                                          " held out to evaluate on"));
     job.loader = std::make_unique<Loader>(job.training, loader_options(job.config));
     job.training_bounds = bounds_of(job.loader->largest());
     if (!data.evaluates()) return;
-    if (data.validation_fraction > 0) {
-        const SourceSamples held_out =
-            joined(sources, held_out_samples(sources, data.validation_fraction, seed));
-        job.notes.push_back("held out to evaluate on: " + std::to_string(held_out.report.kept) +
-                            " samples (data.validation_fraction)");
-        job.validation = held_out.table;
-    } else {
-        const std::vector<SourceSamples> others = read(validation_places(data));
-        const SourceSamples validation = joined(others);
-        note_reports(job, others, validation);
-        job.validation = validation.table;
-    }
+    if (data.validation_fraction <= 0)
+        job.validation = select_samples(weighted(read(validation_places(data)), {}), seed);
     cut_evaluation(job);
 }
 
@@ -255,10 +255,6 @@ void note_what_changes_nothing(PreparedJob& job) {
     if (train.torch_compile)
         job.notes.push_back(
             "train.torch_compile changes nothing: there is nothing to compile at run time");
-    if (train.dataloader_num_workers > 0)
-        job.notes.push_back(
-            "train.dataloader_num_workers changes nothing: rows are read once, batches are made "
-            "ahead by one thread");
     if (!train.dataloader_pin_memory)
         job.notes.push_back(
             "train.dataloader_pin_memory changes nothing: batches always go to a card through "

@@ -10,6 +10,7 @@
 
 #include "garam/data/loader.h"
 #include "garam/data/read_samples.h"
+#include "garam/data/sample_selection.h"
 #include "garam/io/model_files.h"
 #include "garam/text/tokenizer.h"
 #include "garam/train/engine.h"
@@ -22,8 +23,8 @@ struct PreparedJob {
     JobConfig config;
     ModelFiles files;
     std::unique_ptr<Tokenizer> tokenizer;
-    SampleTable training;
-    SampleTable validation;          // empty where no file was named
+    SampleSelection training;
+    SampleSelection validation;      // empty where there is none
     std::unique_ptr<Loader> loader;  // over training
     std::vector<TokenBatch> evaluation;
     DeviceProfile profile;  // of the device that computes

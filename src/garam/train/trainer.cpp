@@ -78,7 +78,8 @@ class Trainer {
         announce();
         const InterruptGuard interrupt;
         PrefetchingLoader loader(*job_.loader, state_.global_step,
-                                 std::max(state_.global_step, job_.max_steps));
+                                 std::max(state_.global_step, job_.max_steps),
+                                 train_.dataloader_num_workers);
         engine_.meter().clear();
         if (train_.eval_on_start && state_.global_step == 0) evaluate(false);
         std::string reason = "finished";

@@ -64,6 +64,24 @@ class Evaluator {
         out.append(text);
     }
 
+    // What the template itself writes while it is at a message is that message's.
+    void emit_owned(MarkedText& out, MarkedText text) {
+        if (owner_ >= 0) text.own(owner_);
+        emit(out, text);
+    }
+    Value owned(Value value) const {
+        if (owner_ < 0 || !value.is_string()) return value;
+        MarkedText text = *value.string();
+        text.own(owner_);
+        return text;
+    }
+    // In a loop over something else (indices), the first message looked at is the one it is at.
+    void claim(int message) {
+        if (!may_claim_ || message < 0) return;
+        owner_ = message;
+        may_claim_ = false;
+    }
+
     Flow run_block(const Block& block, Scope& scope, MarkedText& out) {
         const Budget::Level level(budget_);
         for (const Statement& statement : block) {
@@ -78,10 +96,10 @@ class Evaluator {
         line_ = statement.line;
         switch (statement.kind) {
             case StatementKind::data:
-                emit(out, statement.text);
+                emit_owned(out, statement.text);
                 return Flow::normal;
             case StatementKind::output:
-                emit(out, to_text(evaluate(*statement.value, scope), budget_));
+                emit_owned(out, to_text(evaluate(*statement.value, scope), budget_));
                 return Flow::normal;
             case StatementKind::branch:
                 for (const auto& [condition, body] : statement.branches)
@@ -90,14 +108,15 @@ class Evaluator {
             case StatementKind::loop:
                 return run_loop(statement, scope, out);
             case StatementKind::assign:
-                assign(statement.targets, evaluate(*statement.value, scope), scope);
+                assign(statement.targets, owned(evaluate(*statement.value, scope)), scope);
                 return Flow::normal;
             case StatementKind::assign_member: {
                 const Value* space = scope.find(statement.targets[0]);
                 if (space == nullptr || space->space() == nullptr)
                     fail("\"" + statement.targets[0] +
                          "\" is no namespace, so nothing can be set in it");
-                set_member(*space->space(), statement.text, evaluate(*statement.value, scope));
+                set_member(*space->space(), statement.text,
+                           owned(evaluate(*statement.value, scope)));
                 return Flow::normal;
             }
             case StatementKind::assign_block: {
@@ -114,7 +133,11 @@ class Evaluator {
             case StatementKind::generation: {
                 Scope inner;
                 inner.outer = &scope;
-                return run_block(statement.body, inner, out);
+                MarkedText text;
+                const Flow flow = run_block(statement.body, inner, text);
+                text.set_generation();
+                emit(out, text);
+                return flow;
             }
             case StatementKind::loop_break:
                 return Flow::leaves_loop;
@@ -164,8 +187,13 @@ class Evaluator {
             items = std::make_shared<const List>(std::move(kept));
         }
         if (items->items.empty()) return run_block(statement.otherwise, scope, out);
+        const int owner_before = owner_;
+        const bool claim_before = may_claim_;
         for (std::size_t i = 0; i < items->items.size(); ++i) {
             budget_.iteration();
+            const int message = items->items[i].message();
+            owner_ = message >= 0 ? message : owner_before;
+            may_claim_ = owner_ < 0;
             Scope inner;
             inner.outer = &scope;
             auto loop = std::make_shared<const Loop>(Loop{items, i});
@@ -173,6 +201,8 @@ class Evaluator {
             assign(statement.targets, items->items[i], inner);
             if (run_block(statement.body, inner, out) == Flow::leaves_loop) break;
         }
+        owner_ = owner_before;
+        may_claim_ = claim_before;
         return Flow::normal;
     }
 
@@ -217,8 +247,12 @@ class Evaluator {
                 return make_dict(node, scope);
             case ExpressionKind::attribute:
                 return attribute(operand(0), node.text, budget_);
-            case ExpressionKind::item:
-                return item(operand(0), operand(1), budget_);
+            case ExpressionKind::item: {
+                const Value subject = operand(0);
+                Value found = item(subject, operand(1), budget_);
+                claim(found.message());
+                return found;
+            }
             case ExpressionKind::slice: {
                 const auto bound = [&](std::size_t i) {
                     return node.operands[i] ? operand(i) : Value::none();
@@ -373,8 +407,12 @@ class Evaluator {
                 value = evaluate(*macro.defaults[i - first_default], inner);
             inner.set(name, std::move(value));
         }
+        const int owner_before = owner_;
+        for (std::size_t i = 0; i < inner.names.size() && owner_ < 0; ++i)
+            owner_ = inner.names[i].second.message();
         MarkedText out;
         run_block(macro.body, inner, out);
+        owner_ = owner_before;
         return out;
     }
 
@@ -382,6 +420,8 @@ class Evaluator {
     Scope global_;
     Scope top_;
     int line_ = 1;
+    int owner_ = -1;          // the message that the template is at
+    bool may_claim_ = false;  // within a loop that is at none yet
 };
 
 }  // namespace

@@ -68,6 +68,7 @@ struct List {
 struct Dict {
     std::vector<std::pair<std::string, Value>> entries;
     int depth = 1;
+    int message = -1;  // the message of the conversation that this is
     const Value* find(std::string_view key) const;
 };
 struct Namespace {
@@ -127,6 +128,8 @@ class Value {
 
     const char* kind() const;  // "str", "list", "undefined", …
     std::string undefined_name() const;
+    // The place in the conversation of a message's dict, -1 for all else.
+    int message() const { return dict() != nullptr ? dict()->message : -1; }
     int nesting() const;  // containers within
     bool truthy() const;
 
