@@ -188,12 +188,19 @@ std::vector<Loader::Shape> Loader::shapes(std::int64_t step) const {
         Shape& shape = shapes.emplace_back();
         const std::int64_t begin = micro_batch * options_.rows_per_micro_batch;
         shape.units = std::min(options_.rows_per_micro_batch, units_ - begin);
-        for (std::int64_t unit = begin; unit < begin + shape.units; ++unit) {
-            for (const std::int64_t index : (*units)[static_cast<std::size_t>(unit)]) {
-                const std::int64_t tokens = samples_.tokens(index);
-                shape.tokens += tokens;
-                shape.longest = std::max(shape.longest, tokens);
+        const auto add = [&](std::uint32_t sample) {
+            const std::int64_t tokens = samples_.tokens(sample);
+            shape.tokens += tokens;
+            shape.longest = std::max(shape.longest, tokens);
+        };
+        for (std::int64_t i = begin; i < begin + shape.units; ++i) {
+            const std::uint32_t unit = units->order[static_cast<std::size_t>(i)];
+            if (!layout_) {
+                add(unit);
+                continue;
             }
+            for (const std::uint32_t sample : units->bins[unit])
+                add(sample);
         }
     }
     return shapes;

@@ -63,7 +63,7 @@ class Loader {
     // that a resumed run needs no state. May be called from several threads.
     std::vector<TokenBatch> step(std::int64_t step) const;
 
-    // The micro-batches of a step without their tokens.
+    // The micro-batches of a step of all ranks, without their tokens.
     struct Shape {
         std::int64_t units = 0;
         std::int64_t tokens = 0;

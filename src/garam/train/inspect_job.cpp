@@ -73,16 +73,20 @@ class DataInspector {
     Inspection run(std::int64_t shown_samples) {
         const DataConfig& data = config_.data;
         const DataPlaces places = training_places(data);
-        const std::vector<SourceSamples> training = read(places, false);
-        add_sources(places, training);
-        const std::vector<Chosen> chosen =
-            training_samples(training, data.weights, data.validation_fraction, seed_);
-        const SampleTable loaded = joined(training, chosen).table;
+        const SampleTables tables = read(places);
+        add_sources(places, tables.sources);
+        const std::vector<WeightedTable> training = weighted(tables, data.weights);
+        SampleSelection loaded;
         if (data.validation_fraction > 0) {
-            split_sources(training);
-        } else if (data.evaluates()) {
-            const DataPlaces others = validation_places(data);
-            add_sources(others, read(others, true));
+            SampleSplit split = hold_out(training, data.validation_fraction, seed_);
+            loaded = std::move(split.training);
+            split_sources(split.held_out);
+        } else {
+            loaded = select_samples(training, seed_);
+            if (data.evaluates()) {
+                const DataPlaces others = validation_places(data);
+                add_sources(others, read(others).sources);
+            }
         }
         Inspection found = inspect(
             sources_, *side_.tokenizer, options(shown_samples),
@@ -92,21 +96,18 @@ class DataInspector {
     }
 
   private:
-    std::vector<SourceSamples> read(const DataPlaces& places, bool validation) {
-        std::vector<SourceSamples> sources =
-            read_sample_tables(open_sources(places, config_.data), config_.data, encoding_,
-                               *side_.tokenizer, progress_);
-        for (const SourceSamples& source : sources) {
-            const std::string name = source.report.file + (validation ? " (validation)" : "");
-            cache_.push_back(!config_.data.cache ? name +
-                                                       " was tokenised now; data.cache=false "
-                                                       "keeps nothing for the next run."
-                             : source.made ? name +
-                                                 " was tokenised now and is kept in the cache "
-                                                 "for the next run."
-                                           : name + " came from the cache.");
-        }
-        return sources;
+    SampleTables read(const DataPlaces& places) {
+        SampleTables tables = read_sample_tables(open_sources(places, config_.data), config_.data,
+                                                 encoding_, *side_.tokenizer, progress_);
+        cache_.insert(cache_.end(), tables.notes.begin(), tables.notes.end());
+        for (const SourceSamples& source : tables.sources)
+            cache_.push_back(source.report.file +
+                             (source.made
+                                  ? (config_.data.cache ? ": tokenised now, kept in the cache."
+                                                        : ": tokenised now, not kept "
+                                                          "(data.cache=false).")
+                                  : ": from the cache."));
+        return tables;
     }
 
     // Those of `read` whose rows are cut are read whole, too.
@@ -129,7 +130,7 @@ class DataInspector {
                 one.push_back(std::move(opened[i]));
                 source.whole = read_sample_tables(std::move(one), config_.data, whole,
                                                   *side_.tokenizer, progress_)
-                                   .front()
+                                   .sources.front()
                                    .table;
             }
             origins_.push_back({places_.size() - 1, i});
@@ -138,14 +139,15 @@ class DataInspector {
     }
 
     // Each source once more, with the rows that are held out of it.
-    void split_sources(const std::vector<SourceSamples>& training) {
-        const std::vector<Chosen> held =
-            held_out_samples(training, config_.data.validation_fraction, seed_);
+    void split_sources(const SampleSelection& held) {
         const std::size_t count = sources_.size();
+        std::vector<std::vector<std::int64_t>> held_rows(count);
+        for (std::int64_t i = 0; i < held.size(); ++i) {
+            const SampleSelection::Origin origin = held.origin(held.id(i));
+            held_rows[static_cast<std::size_t>(origin.source)].push_back(origin.row);
+        }
         for (std::size_t s = 0; s < count; ++s) {
-            std::vector<std::int64_t> rows;
-            for (const std::int64_t index : held[s])
-                rows.push_back(training[s].table.row(index));
+            std::vector<std::int64_t>& rows = held_rows[s];
             std::sort(rows.begin(), rows.end());
             InspectedSource held_out = sources_[s];
             held_out.validation = true;
@@ -154,7 +156,7 @@ class DataInspector {
             for (std::int64_t i = 0; i < whole.size(); ++i)
                 if (!std::binary_search(rows.begin(), rows.end(), whole.row(i)))
                     others.push_back(whole.row(i));
-            move_counts(training[s].table, rows, sources_[s].report, held_out.report);
+            move_counts(sources_[s].samples, rows, sources_[s].report, held_out.report);
             sources_[s].rows = std::move(others);
             held_out.rows = std::move(rows);
             origins_.push_back(origins_[s]);
