@@ -63,6 +63,7 @@ std::vector<std::unique_ptr<Command>> all_commands();
 
 std::unique_ptr<Command> make_chat_command();
 std::unique_ptr<Command> make_config_command();
+std::unique_ptr<Command> make_data_command();
 std::unique_ptr<Command> make_eval_command();
 std::unique_ptr<Command> make_export_command();
 std::unique_ptr<Command> make_generate_command();

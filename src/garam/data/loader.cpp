@@ -178,6 +178,34 @@ std::vector<TokenBatch> Loader::step(std::int64_t step) const {
     return batches;
 }
 
+std::vector<Loader::Shape> Loader::shapes(std::int64_t step) const {
+    const Position at = position(step);
+    const std::shared_ptr<const Epoch> units = epoch(at.epoch);
+    const std::int64_t first = at.step * options_.micro_batches_per_step;
+    const std::int64_t last = std::min(first + options_.micro_batches_per_step, micro_batches_);
+    std::vector<Shape> shapes;
+    for (std::int64_t micro_batch = first; micro_batch < last; ++micro_batch) {
+        Shape& shape = shapes.emplace_back();
+        const std::int64_t begin = micro_batch * options_.rows_per_micro_batch;
+        shape.units = std::min(options_.rows_per_micro_batch, units_ - begin);
+        const auto add = [&](std::uint32_t sample) {
+            const std::int64_t tokens = samples_.tokens(sample);
+            shape.tokens += tokens;
+            shape.longest = std::max(shape.longest, tokens);
+        };
+        for (std::int64_t i = begin; i < begin + shape.units; ++i) {
+            const std::uint32_t unit = units->order[static_cast<std::size_t>(i)];
+            if (!layout_) {
+                add(unit);
+                continue;
+            }
+            for (const std::uint32_t sample : units->bins[unit])
+                add(sample);
+        }
+    }
+    return shapes;
+}
+
 Loader::Largest Loader::find_largest() const {
     Largest largest;
     Histogram tokens;

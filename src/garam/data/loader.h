@@ -63,6 +63,14 @@ class Loader {
     // that a resumed run needs no state. May be called from several threads.
     std::vector<TokenBatch> step(std::int64_t step) const;
 
+    // The micro-batches of a step of all ranks, without their tokens.
+    struct Shape {
+        std::int64_t units = 0;
+        std::int64_t tokens = 0;
+        std::int64_t longest = 0;  // tokens of a sample
+    };
+    std::vector<Shape> shapes(std::int64_t step) const;
+
     // No micro-batch of any epoch is larger. `tokens`, `longest` and `samples` are reached by some
     // order; `targets` is a bound that packing need not reach.
     struct Largest {

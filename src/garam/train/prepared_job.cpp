@@ -16,18 +16,6 @@ namespace {
 
 constexpr std::int64_t kMaxSteps = std::int64_t{1} << 31;
 
-LoaderOptions loader_options(const JobConfig& config) {
-    LoaderOptions options;
-    options.rows_per_micro_batch = config.train.per_device_train_batch_size;
-    options.micro_batches_per_step = config.train.gradient_accumulation_steps;
-    options.max_length = config.train.max_length;
-    options.packing = config.train.packing;
-    options.shuffle = config.data.shuffle;
-    options.group_by_length = config.train.group_by_length;
-    options.seed = static_cast<std::uint64_t>(config.train.seed);
-    return options;
-}
-
 OptimizerOptions optimizer_options(const TrainConfig& train) {
     OptimizerOptions options;
     options.kind = optimizer_kind_from_name(train.optim);
@@ -284,6 +272,18 @@ Recompute recompute_from_name(const std::string& name) {
 }
 
 }  // namespace
+
+LoaderOptions loader_options(const JobConfig& config) {
+    LoaderOptions options;
+    options.rows_per_micro_batch = config.train.per_device_train_batch_size;
+    options.micro_batches_per_step = config.train.gradient_accumulation_steps;
+    options.max_length = config.train.max_length;
+    options.packing = config.train.packing;
+    options.shuffle = config.data.shuffle;
+    options.group_by_length = config.train.group_by_length;
+    options.seed = static_cast<std::uint64_t>(config.train.seed);
+    return options;
+}
 
 EncodingSettings encoding_settings(const JobConfig& config, std::int64_t vocab_size) {
     const TrainConfig& train = config.train;

@@ -53,6 +53,9 @@ struct PreparedJob {
 // such chat template.
 EncodingSettings encoding_settings(const JobConfig& config, std::int64_t vocab_size);
 
+// How samples are cut into batches under these keys.
+LoaderOptions loader_options(const JobConfig& config);
+
 // Throws Error for whatever is wrong with config, model, adapter or data. Tells `progress` how far the rows
 // are read.
 std::unique_ptr<PreparedJob> prepare(const JobConfig& config, const ReadingProgress& progress = {});
