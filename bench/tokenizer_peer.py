@@ -4,7 +4,6 @@
                                            and FOLDER/tokenizers/NAME from the reference data
   tokenizer_peer.py measure FOLDER [PASSES [--per_core]]    MB/s of encode_batch and encode_batch_fast, the faster counts
 
-
 With --per_core one thread in its own time, which other work on the machine distorts less; else all processors.
 `first` is the pass of a tokenizer that was just made, `steady` that of one which has seen the texts; medians, least and
 most in brackets. The sum over the ids is to be the one that tokenizer_bench prints.
