@@ -52,10 +52,21 @@ TEST_F(Tokenize, TextsBecomeIdsAndBack) {
     EXPECT_EQ(run_garam({"tokenize", model(), "--decode", line}).out, "<bos>the cat\n");
     EXPECT_EQ(run_garam({"tokenize", model(), "--decode", "--no-special", line}).out, "the cat\n");
     EXPECT_EQ(run_garam({"tokenize", model(), "--decode", "--json", line}).out,
-              "{\"text\":\"<bos>the cat\"}\n");
+              "{\"text\": \"<bos>the cat\"}\n");
     const RunResult plain = run_garam({"tokenize", model(), "--no-special", "the cat"});
     EXPECT_EQ("2 " + plain.out, line + "\n");
     EXPECT_EQ(run_garam({"tokenize", model(), "--special", "the cat"}).out, line + "\n");
+}
+
+TEST_F(Tokenize, TextsInBracketsAreTexts) {
+    for (const char* text : {"[a, b]", "[]", "[INST] x [/INST]"}) {
+        const RunResult ids = run_garam({"tokenize", model(), "--no-special", text});
+        const std::string line = ids.out.substr(0, ids.out.find('\n'));
+        EXPECT_EQ(line + "\n", ids.out);
+        EXPECT_EQ(run_garam({"tokenize", model(), "--decode", line}).out, std::string(text) + "\n");
+        EXPECT_EQ(run_garam({"tokenize", model(), "--decode", "[" + line + "]"}).out,
+                  std::string(text) + "\n");
+    }
 }
 
 TEST_F(Tokenize, PiecesAndJson) {
@@ -94,14 +105,14 @@ TEST_F(Tokenize, LinesOfStandardInputKeepTheirOrder) {
 
 TEST_F(Tokenize, ConversationsShowTheirTargets) {
     const std::string chat =
-        R"([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo man"}])";
+        R"([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "the man"}])";
     const Json object =
         Json::parse(run_garam({"tokenize", model(), "--chat", "--json", chat}).out, "out");
     std::string said;
     for (std::size_t i = 0; i < object.at("ids").array().size(); ++i)
         if (object.at("targets").array()[i].boolean())
             said += object.at("pieces").array()[i].string();
-    EXPECT_EQ(said, "Yo▁man<end_of_turn>");
+    EXPECT_EQ(said, "the▁man<end_of_turn>");
     EXPECT_EQ(object.at("pieces").array()[0].string(), "<bos>");
     EXPECT_NE(object.at("pieces").array()[1].string(), "<bos>");
     const RunResult listing = run_garam({"tokenize", model(), "--chat", "--pieces", chat});

@@ -242,10 +242,19 @@ void save_described(const Json& config, TokenizerFiles& files) {
 void roles_from_model_config(const Json& config, TokenizerFiles& files) {
     const Json* model = files.tokenizer.find("model");
     const Json* vocabulary = model == nullptr ? nullptr : model->find("vocab");
-    if (vocabulary == nullptr || !vocabulary->is_object()) return;
+    if (vocabulary == nullptr || !(vocabulary->is_object() || vocabulary->is_array())) return;
     const auto fill = [&](std::string& role, std::string_view key) {
         const Json* id = config.find(key);
         if (!role.empty() || id == nullptr || !id->is_int()) return;
+        if (vocabulary->is_array()) {  // Unigram: pieces with their scores, by id
+            const Json::Array& pieces = vocabulary->array();
+            if (id->integer() < 0 || id->integer() >= static_cast<std::int64_t>(pieces.size()))
+                return;
+            const Json& piece = pieces[static_cast<std::size_t>(id->integer())];
+            if (piece.is_array() && !piece.array().empty() && piece.array()[0].is_string())
+                role = piece.array()[0].string();
+            return;
+        }
         for (const auto& [token, value] : vocabulary->object()) {
             if (value.is_int() && value.integer() == id->integer()) role = token;
         }

@@ -116,7 +116,11 @@ Json sentencepiece_tokenizer(const SentencePieceModel& model, const std::string&
                                     {"replacement", kSpaceMark},
                                     {"prepend_scheme", "first"},
                                     {"split", false}});
-    const std::string user_defined = user_defined_pattern(model);
+    // User-defined pieces are found in the normalised text. Where its normalisation leaves them as they are,
+    // they are added tokens (Gemma has thousands); else a pattern cuts them out.
+    const bool as_tokens = !model.add_dummy_prefix && !model.remove_extra_whitespaces &&
+                           model.precompiled_charsmap.empty();
+    const std::string user_defined = as_tokens ? std::string() : user_defined_pattern(model);
     if (!user_defined.empty()) cuts.push_back(tokenizer_json::split(user_defined.c_str()));
 
     Json::Array decoders;
@@ -131,11 +135,13 @@ Json sentencepiece_tokenizer(const SentencePieceModel& model, const std::string&
     for (std::size_t id = 0; id < model.pieces.size(); ++id) {
         const SentencePieceModel::Piece& piece = model.pieces[id];
         const bool special = piece.type == Type::control || piece.type == Type::unknown;
-        if (!special || piece.text.empty()) continue;
+        const bool taken = special || (as_tokens && piece.type == Type::user_defined);
+        if (!taken || piece.text.empty()) continue;
         AddedToken token;
         token.id = static_cast<std::int32_t>(id);
         token.content = piece.text;
-        token.special = true;
+        token.special = special;
+        token.normalized = !special;
         added.push_back(tokenizer_json::added_token(token));
     }
     return tokenizer_json::document(
