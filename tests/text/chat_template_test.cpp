@@ -165,6 +165,7 @@ TEST(ChatTemplate, BlocksAndFilters) {
          "1 ya-2a-b"},
         {"{{ ['a\u2028\x7f'] }}", "['a\\u2028\\x7f']"},
         {"{{ 'a\r\nb' | indent(1) }}", "a\n b"},
+        {"{{ 'ǆ' | capitalize }}{{ 'ǆ'.title() }}{{ 'ǆ' | title }}{{ 'ǆ' | upper }}", "ǅǅǄǄ"},
         {"{{ messages | selectattr('role', '==', 'user') | list | length }}", "2"}};
     for (const auto& [source, want] : cases)
         EXPECT_EQ(render(source), want) << source;

@@ -10,6 +10,8 @@
 //   {"op": "render", "template": .., "messages": [..], "add_generation_prompt": false,
 //    "bos_token": "", "eos_token": "", "tools": null, "variables": {}, "now": seconds}
 //       -> {"text": .., "contents": [..]}
+//   {"op": "turns", ..as render..} -> {"text": .., "turns": [[message, begin, end], ..]}
+//   {"op": "builtin"}              -> {"names": [..]}; with "name": {"template": ..}
 //   {"op": "save", "folder": ..}                                  -> {}
 // or {"error": ..}. The argument names the model whose tokenizer is used.
 #include <iostream>
@@ -17,7 +19,9 @@
 
 #include "garam/core/error.h"
 #include "garam/core/json.h"
+#include "garam/text/builtin_templates.h"
 #include "garam/text/chat_template.h"
+#include "garam/text/chat_turns.h"
 #include "garam/text/tokenizer.h"
 
 namespace garam {
@@ -80,7 +84,15 @@ Json decoded(const Json& list, const Json& request, const Tokenizer& tokenizer) 
 
 Json answer(const Json& request, const Tokenizer* tokenizer) {
     const std::string& op = request.at("op").string();
-    if (op == "render") {
+    if (op == "builtin") {
+        if (request.find("name") != nullptr)
+            return Json::Object{{"template", builtin_chat_template(text(request, "name"))}};
+        Json::Array names;
+        for (const std::string& name : builtin_chat_templates())
+            names.push_back(name);
+        return Json::Object{{"names", std::move(names)}};
+    }
+    if (op == "render" || op == "turns") {
         std::vector<ChatMessage> messages;
         for (const Json& message : request.at("messages").array())
             messages.push_back(ChatMessage::from_json(message, "message"));
@@ -92,6 +104,14 @@ Json answer(const Json& request, const Tokenizer* tokenizer) {
             options.variables = variables->object("variables");
         if (const Json* now = request.find("now")) options.now = now->integer("now");
         const RenderedChat chat = chat_template.render(messages, options);
+        if (op == "turns") {
+            Json::Array turns;
+            for (const ChatTurn& turn : find_turns(chat_template, chat, messages, options))
+                turns.push_back(Json::Array{static_cast<std::int64_t>(turn.message),
+                                            static_cast<std::int64_t>(turn.begin),
+                                            static_cast<std::int64_t>(turn.end)});
+            return Json::Object{{"text", chat.text}, {"turns", std::move(turns)}};
+        }
         return Json::Object{{"text", chat.text}, {"contents", spans_of(chat.contents)}};
     }
     if (tokenizer == nullptr) throw Error("name a model to use its tokenizer");

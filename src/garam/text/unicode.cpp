@@ -213,4 +213,8 @@ char32_t lower_case(char32_t c) {
     return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
 }
 
+char32_t title_case(char32_t c) {
+    return static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c)));
+}
+
 }  // namespace garam

@@ -51,5 +51,6 @@ bool is_control(char32_t code_point);
 // Simple (one to one) case mapping.
 char32_t upper_case(char32_t code_point);
 char32_t lower_case(char32_t code_point);
+char32_t title_case(char32_t code_point);
 
 }  // namespace garam

@@ -369,7 +369,8 @@ MarkedText change_case(const MarkedText& text, Case to) {
         if (up && c == 0xDF) {
             changed = to == Case::upper || to == Case::swap ? "SS" : "Ss";
         } else {
-            append_utf8(changed, up ? upper_case(c) : lower_case(c));
+            const bool titles = to == Case::capitalize || to == Case::title;
+            append_utf8(changed, !up ? lower_case(c) : titles ? title_case(c) : upper_case(c));
         }
         if (to == Case::title) starts = !is_cased(c);
         if (to == Case::filter_title)
