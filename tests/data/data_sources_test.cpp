@@ -81,8 +81,14 @@ class DataSources : public ::testing::Test {
     DataSources() { config_.cache_dir = (dir_ / "cache").string(); }
 
     ReadReport read(const FakeRows::Content& content) {
+        opened_.clear();
         OpenSource source(
-            "t", [&] { return std::make_unique<FakeRows>(content); }, config_);
+            "t",
+            [&](const std::vector<std::string>& only) {
+                opened_.push_back(only);
+                return std::make_unique<FakeRows>(content);
+            },
+            config_);
         samples_.clear();
         return read_samples(source, config_, settings_, ByteTokenizer(),
                             [this](Sample&& sample, std::int64_t full) {
@@ -101,6 +107,7 @@ class DataSources : public ::testing::Test {
     EncodingSettings settings_;
     std::vector<Sample> samples_;
     std::vector<std::int64_t> full_;
+    std::vector<std::vector<std::string>> opened_;  // with these columns alone
 };
 
 const RowSchema kPairs = {
@@ -111,6 +118,8 @@ TEST_F(DataSources, DeclaredRowsAreHeldToTheirSchema) {
     const std::string bad = R"({"prompt": null, "completion": null, "text": "x"})";
     const ReadReport report = read({kPairs, {good, good, good}});
     EXPECT_EQ(report.kept, 3);
+    // Then without what is not used.
+    EXPECT_EQ(opened_, (std::vector<std::vector<std::string>>{{}, {"prompt", "completion"}}));
     EXPECT_EQ(report.shape, "prompt, completion; 1 column unused: text");
     EXPECT_NE(report.summary().find("t: prompt, completion"), std::string::npos);
     EXPECT_ERROR(read({kPairs, {good, good, good, bad}}),
