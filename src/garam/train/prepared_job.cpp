@@ -296,7 +296,9 @@ EncodingSettings encoding_settings(const JobConfig& config, std::int64_t vocab_s
     settings.vocab_size = vocab_size;
     if (config.data.chat_template.empty()) return settings;
     try {
-        settings.chat_template = chat_template_source(config.data.chat_template).source;
+        ChatTemplateSource source = chat_template_source(config.data.chat_template);
+        settings.chat_template = std::move(source.source);
+        settings.tool_chat_template = std::move(source.tool_use);
     } catch (const Error& error) {
         throw Error(std::string("data.chat_template: ") + error.what());
     }
