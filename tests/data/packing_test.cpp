@@ -4,12 +4,16 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <vector>
 
 #include "garam/core/error.h"
+#include "garam/core/json.h"
 #include "garam/core/philox.h"
+#include "garam/text/tokenizer.h"
 #include "testing/test_data.h"
+#include "text/tokenizer_data.h"
 
 namespace garam {
 namespace {
@@ -143,6 +147,39 @@ TEST(PackedLayout, FillsRealLengthsTo98Percent) {
             static_cast<double>(tokens) / static_cast<double>(layout.bins() * capacity);
         EXPECT_GE(efficiency, 0.98) << "bins of " << capacity;
         RecordProperty("efficiency_" + std::to_string(capacity), std::to_string(efficiency));
+    }
+}
+
+// Tokens of instructions with their answers and of text messages, with what a chat template adds to each.
+TEST(PackedLayout, FillsInstructAndSpamSetsTo98Percent) {
+    const Tokenizer* tokenizer = testing::reference_tokenizer("llama-3.1");
+    if (tokenizer == nullptr) GTEST_SKIP() << "no files of a tokenizer";
+    GARAM_REQUIRE_DATA("instruct/alpaca_en_demo.json");
+    GARAM_REQUIRE_DATA("spam/SMSSpamCollection");
+    constexpr std::uint32_t kTemplate = 12;
+    const auto length_of = [&](const std::string& text) {
+        return static_cast<std::uint32_t>(tokenizer->encode_ids(text, {}).size()) + kTemplate;
+    };
+    std::map<std::string, std::vector<std::uint32_t>> sets;
+    const Json rows = Json::parse_file(testing::data_dir() / "instruct/alpaca_en_demo.json");
+    for (const Json& row : rows.array())
+        sets["instruct"].push_back(length_of(row.at("instruction").string() +
+                                             row.at("input").string() + row.at("output").string()));
+    std::ifstream messages(testing::data_dir() / "spam/SMSSpamCollection");
+    for (std::string line; std::getline(messages, line);)
+        sets["spam"].push_back(length_of(line));
+    for (const auto& [name, real] : sets) {
+        ASSERT_GT(real.size(), 900u);
+        for (const std::int64_t capacity : {512, 1024, 2048}) {
+            std::vector<std::uint32_t> lengths = real;
+            for (auto& length : lengths)
+                length = std::min(length, static_cast<std::uint32_t>(capacity));
+            const PackedLayout layout(lengths, capacity);
+            const double efficiency = static_cast<double>(layout.tokens()) /
+                                      static_cast<double>(layout.bins() * capacity);
+            EXPECT_GE(efficiency, 0.98) << name << ", bins of " << capacity;
+            RecordProperty(name + "_" + std::to_string(capacity), std::to_string(efficiency));
+        }
     }
 }
 

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
+#include <string>
 
 #include "data/expect_error.h"
 #include "garam/core/philox.h"
+#include "garam/data/loader.h"
 #include "testing/temp_dir.h"
 
 namespace garam {
@@ -194,6 +197,56 @@ TEST_F(SampleTableFile, AFullDiskIsNamed) {
         << message;
     EXPECT_NE(message.find("data.cache_dir"), std::string::npos) << message;
     EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
+}
+
+// Memory that is no file's, which alone the system cannot take back.
+std::int64_t anonymous_bytes() {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);)
+        if (line.starts_with("RssAnon:")) return std::stoll(line.substr(8)) * 1024;
+    return 0;
+}
+
+struct Peaks {
+    std::int64_t writing = 0;
+    std::int64_t loading = 0;
+    std::int64_t samples = 0;
+};
+
+Peaks peaks_of(std::int64_t bytes) {
+    constexpr std::size_t kTokens = 500;
+    Peaks peaks;
+    const testing::TempDir dir;
+    Sample sample{std::vector<std::int32_t>(kTokens, 7), std::vector<std::int32_t>(kTokens, 7), 0};
+    const std::int64_t before = anonymous_bytes();
+    peaks.samples = bytes / static_cast<std::int64_t>(4 * kTokens);
+    SampleTableWriter writer(dir / "table");
+    for (; sample.row < peaks.samples; ++sample.row) {
+        writer.append(sample, kTokens);
+        if (sample.row % 10000 == 0)
+            peaks.writing = std::max(peaks.writing, anonymous_bytes() - before);
+    }
+    const SampleTable table = writer.finish({});
+    for (const bool packing : {false, true}) {
+        const Loader loader(table, {4, 2, 1024, packing, true, 1});
+        for (std::int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
+            loader.step(step);
+            if (step % 1000 == 0)
+                peaks.loading = std::max(peaks.loading, anonymous_bytes() - before);
+        }
+    }
+    return peaks;
+}
+
+TEST(SlowSampleTable, MemoryIsFlatFrom100MegabytesTo2Gigabytes) {
+    constexpr std::int64_t kSlack = 4 << 20;  // what the allocator keeps
+    peaks_of(1000000);
+    const Peaks small = peaks_of(100000000);
+    const Peaks large = peaks_of(2000000000);
+    EXPECT_LE(large.writing, small.writing + kSlack);
+    EXPECT_LE(large.loading, small.loading + 24 * (large.samples - small.samples) + kSlack);
+    RecordProperty("writing_bytes", std::to_string(large.writing));
+    RecordProperty("loading_bytes", std::to_string(large.loading));
 }
 
 }  // namespace

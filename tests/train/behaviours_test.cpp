@@ -9,12 +9,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 #include "garam/core/error.h"
 #include "garam/io/peft_adapter.h"
 #include "garam/train/checkpoint.h"
 #include "testing/cards.h"
 #include "testing/golden_batch.h"
+#include "testing/test_data.h"
 #include "train/tiny_job.h"
 
 namespace garam {
@@ -133,6 +135,35 @@ TEST_P(Behaviours, PackedRowsTrainAsUnpackedOnes) {
             if (!apart) apart = steps;
             expect_same(steps, *apart, packing ? "packed, step " : "unpacked, step ");
         }
+    }
+}
+
+// The same of messages as people sent them.
+TEST_P(Behaviours, PackedRealRowsTrainAsUnpackedOnes) {
+    GARAM_REQUIRE_DATA("spam/SMSSpamCollection");
+    std::ifstream messages(testing::data_dir() / "spam/SMSSpamCollection");
+    std::string rows;
+    int count = 0;
+    for (std::string line; count < 60 && std::getline(messages, line); ++count) {
+        const auto tab = line.find('\t');
+        ASSERT_NE(tab, std::string::npos);
+        Json row;
+        row.set("prompt", line.substr(tab + 1));
+        row.set("completion", line.substr(0, tab));
+        rows += row.dump() + "\n";
+    }
+    std::optional<ThreeSteps> apart;
+    for (const bool packing : {false, true}) {
+        TinyJob job;
+        place(job);
+        job.dir().write("train.jsonl", rows);
+        job.config.train.max_length = 512;
+        job.config.train.packing = packing;
+        job.config.train.per_device_train_batch_size = packing ? 1 : 4;
+        job.config.train.gradient_accumulation_steps = 60;  // an epoch is a step
+        const ThreeSteps steps = run_three_steps(job);
+        if (!apart) apart = steps;
+        expect_same(steps, *apart, packing ? "packed, step " : "unpacked, step ");
     }
 }
 

@@ -113,11 +113,22 @@ void Loader::group_by_length(std::vector<std::uint32_t>& order) const {
     const auto count = static_cast<std::int64_t>(order.size());
     const std::int64_t step = options_.rows_per_micro_batch * options_.micro_batches_per_step;
     const std::int64_t run = step * std::clamp<std::int64_t>(count / (step * 4), 1, 50);
-    for (std::int64_t begin = 0; begin < count; begin += run)
-        std::stable_sort(order.begin() + begin, order.begin() + std::min(begin + run, count),
-                         [this](std::uint32_t a, std::uint32_t b) {
-                             return samples_.tokens(a) > samples_.tokens(b);
-                         });
+    std::vector<std::uint64_t> keys;  // ~length, then the place in the run
+    std::vector<std::uint32_t> sorted;
+    for (std::int64_t begin = 0; begin < count; begin += run) {
+        const auto first = order.begin() + begin;
+        const auto last = order.begin() + std::min(begin + run, count);
+        keys.clear();
+        for (auto at = first; at != last; ++at) {
+            const auto length = static_cast<std::uint64_t>(samples_.tokens(*at));
+            keys.push_back((~length << 32) | static_cast<std::uint64_t>(at - first));
+        }
+        std::sort(keys.begin(), keys.end());
+        sorted.clear();
+        for (const std::uint64_t key : keys)
+            sorted.push_back(first[static_cast<std::ptrdiff_t>(key & 0xffffffff)]);
+        std::copy(sorted.begin(), sorted.end(), first);
+    }
 }
 
 Loader::Epoch Loader::arrange(std::int64_t number) const {

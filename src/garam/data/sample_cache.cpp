@@ -265,8 +265,10 @@ std::vector<SampleCache::Entry> SampleCache::list() const {
         entry.bytes = bytes_in(folder);
         entry.last_used = time_of(folder / kKey);
         try {
-            entry.samples = SampleTable(folder / kSamples).size();
             entry.key = Json::parse_file(folder / kKey);
+            const SampleTable table(folder / kSamples);
+            entry.samples = table.size();
+            entry.source = table.report().file;
         } catch (const Error&) {
             // A damaged entry: there, and to be pruned.
         }

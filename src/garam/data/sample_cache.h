@@ -48,6 +48,8 @@ class SampleCache {
     struct Entry {
         std::string digest;
         Json key;
+        std::string
+            source;  // as its report names it, when it was made; empty: the entry is damaged
         std::int64_t bytes = 0;
         std::int64_t samples = 0;
         std::int64_t last_used = 0;  // seconds since 1970
