@@ -296,6 +296,33 @@ TEST(Loader, HugeCountsDoNotOverflow) {
 }
 
 // Ranks that share a step have together what one process has of it.
+TEST(Loader, ShapesAreThoseOfTheBatches) {
+    const SampleTable samples = table_of(random_samples(53, 20, 3));
+    for (const bool packing : {false, true}) {
+        for (const bool grouped : {false, true}) {
+            LoaderOptions options;
+            options.rows_per_micro_batch = 3;
+            options.micro_batches_per_step = 2;
+            options.max_length = 32;
+            options.packing = packing;
+            options.group_by_length = grouped && !packing;
+            const Loader loader(samples, options);
+            std::int64_t units = 0;
+            for (std::int64_t step = 0; step < 2 * loader.steps_per_epoch(); ++step) {
+                const std::vector<TokenBatch> batches = loader.step(step);
+                const std::vector<Loader::Shape> shapes = loader.shapes(step);
+                ASSERT_EQ(shapes.size(), batches.size());
+                for (std::size_t i = 0; i < shapes.size(); ++i) {
+                    EXPECT_EQ(shapes[i].tokens, batches[i].tokens());
+                    EXPECT_EQ(shapes[i].longest, batches[i].longest());
+                    units += shapes[i].units;
+                }
+            }
+            EXPECT_EQ(units, 2 * loader.units());
+        }
+    }
+}
+
 TEST(Loader, RanksShareEachStepWithoutLossOrDouble) {
     const auto samples = random_samples(53, 40, 1);
     for (const bool packing : {false, true}) {
