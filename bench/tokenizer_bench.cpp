@@ -123,6 +123,10 @@ void measure(const fs::path& model, const Options& options) {
 }
 
 int run(const Options& options) {
+    if (options.folder.empty()) {
+        std::printf("tokenizer_bench needs a folder of texts: bench/tokenizer_peer.py prepare\n");
+        return EXIT_SUCCESS;
+    }
     Clock::per_core = options.per_core;
     if (options.threads > 0) set_num_threads(options.threads);
     if (options.per_core) set_num_threads(1);
@@ -143,7 +147,7 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
     garam::bench::Options options;
     CLI::App app{"Speed of tokenizers"};
-    app.add_option("folder", options.folder, "what tokenizer_peer.py prepare wrote")->required();
+    app.add_option("folder", options.folder, "what tokenizer_peer.py prepare wrote");
     app.add_option("--tokenizer", options.tokenizer, "only the one of this name");
     app.add_option("--passes", options.passes)->check(CLI::PositiveNumber);
     app.add_option("--threads", options.threads, "default: the processors of this machine");

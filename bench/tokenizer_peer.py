@@ -60,7 +60,7 @@ def prepare(data, folder):
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         print(f"{name}: {len(rows)} texts, {sum(len(row.encode('utf-8')) for row in rows) / 1e6:.2f} MB")
     pipelines = json.loads((data / "golden" / "tokenizers" / "pipelines.json").read_text("utf-8"))
-    for name in ("llama-3.1", "exaone-3.5", "gpt2", "qwen2.5"):
+    for name in ("llama-3.1", "exaone-3.5", "gpt2", "qwen2.5", "llama-2"):
         write_tokenizer(data / "tokenizers", name, pipelines[name], folder / "tokenizers" / name)
 
 

@@ -8,6 +8,8 @@
 #include "garam/core/parallel.h"
 #include "garam/text/pattern_scanner.h"
 #include "garam/text/tokenizer_files.h"
+#include "garam/text/unicode.h"
+#include "garam/text/unicode_normal_form.h"
 #include "tokenizer_data.h"
 #include "toy_tokenizer.h"
 
@@ -51,7 +53,7 @@ std::vector<std::string> merged(std::string_view word, const Merges& merges) {
 
 Merges random_merges(std::uint64_t seed) {
     Merges merges;
-    std::vector<std::string> tokens = {"a", "b", "c"};
+    std::vector<std::string> tokens = {"a", "b", "c", "d", "e", "f"};
     std::uint64_t state = seed;
     while (merges.size() < 40) {
         const std::string left = tokens[next_random(state) % tokens.size()];
@@ -66,7 +68,8 @@ Merges random_merges(std::uint64_t seed) {
     return merges;
 }
 
-// Words of the lengths at which the way changes: 32 bytes (remembered), 64 (looked through), more (a heap).
+// Words of the lengths at which the way changes: 32 bytes (remembered), 64 (looked through), more (cut up, a
+// heap). Of six letters some stand side by side in no token, so long words are cut.
 TEST(FastPath, MergesByDefinition) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
         const Merges merges = random_merges(seed);
@@ -78,7 +81,7 @@ TEST(FastPath, MergesByDefinition) {
             for (int i = 0; i < 20; ++i) {
                 std::string word;
                 while (word.size() < size)
-                    word += static_cast<char>('a' + next_random(state) % 3);
+                    word += static_cast<char>('a' + next_random(state) % (seed % 2 == 0 ? 6 : 2));
                 const std::vector<std::string> want = merged(word, merges);
                 for (const bool again : {false, true}) {
                     const Encoding got = tokenizer->encode(word, {});
@@ -99,6 +102,50 @@ TEST(FastPath, MergesByDefinition) {
             }
         }
     }
+}
+
+std::string spaced(std::string text) {
+    for (std::size_t at = text.find(' '); at != std::string::npos; at = text.find(' ', at))
+        text.replace(at, 1, "▁");
+    return text;
+}
+
+// A whole text is one piece there; it is cut before spaces unless a token has one inside.
+TEST(FastPath, MergesSentencePieceTextsByDefinition) {
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+        Merges merges = random_merges(seed);
+        for (auto& [left, right] : merges) {
+            for (std::string* side : {&left, &right})
+                std::replace(side->begin(), side->end(), 'a', ' ');
+        }
+        std::vector<std::string> pieces = {"▁", "b", "c", "d", "e", "f"};
+        Merges spelled;
+        for (const auto& [left, right] : merges)
+            spelled.emplace_back(spaced(left), spaced(right));
+        const auto tokenizer = load(testing::sentencepiece_json(pieces, spelled));
+        std::uint64_t state = seed + 1000;
+        for (int i = 0; i < 200; ++i) {
+            std::string text;
+            while (text.size() < static_cast<std::size_t>(i))
+                text += " bcdef"[next_random(state) % 6];
+            const std::vector<std::string> want = merged(" " + text, merges);
+            const Encoding got = tokenizer->encode(text, {});
+            ASSERT_EQ(got.ids.size(), i == 0 ? 0 : want.size()) << text;
+            for (std::size_t t = 0; t < got.ids.size(); ++t)
+                ASSERT_EQ(tokenizer->token_of(got.ids[t]), spaced(want[t])) << text;
+        }
+    }
+}
+
+// Where merges join tokens of bytes, these are more than their byte, and may reach over any cut.
+TEST(FastPath, JoinedByteTokens) {
+    const auto tokenizer = load(testing::sentencepiece_json(
+        {"▁", "x", "<0xC3><0xA9>", "<0xA9><0xC3>"}, {{"<0xA9>", "<0xC3>"}, {"<0xC3>", "<0xA9>"}}));
+    const Encoding one = tokenizer->encode("xé", {});
+    ASSERT_EQ(one.ids, (Ids{259, 260, 261}));
+    EXPECT_EQ(one.spans[2].begin, 1u);
+    EXPECT_EQ(one.spans[2].end, 3u);
+    EXPECT_EQ(tokenizer->encode_ids("éé", {}), (Ids{259, 3 + 0xC3, 262, 3 + 0xA9}));
 }
 
 // More words than the cache has places, of two models that disagree on all of them.
@@ -126,6 +173,37 @@ TEST(FastPath, NulBytesCount) {
     EXPECT_EQ(tokenizer->encode_ids(nul, {}), (Ids{0}));
     EXPECT_EQ(tokenizer->encode_ids(nul + nul, {}), (Ids{0, 0}));
     EXPECT_EQ(tokenizer->encode_ids(nul, {}), (Ids{0}));
+}
+
+// The Angstrom sign behind a text is normalised on its own, and takes the text the long way.
+TEST(FastPath, TextsInNormalFormStay) {
+    std::size_t normal = 0;
+    const auto check = [&](const std::string& text, NormalForm form) {
+        if (!is_normal(text, form)) return;
+        ++normal;
+        const std::string sign = form.compose ? "\u00C5" : "A\u030A";
+        ASSERT_EQ(normal_form(AlignedText(text + "\u212B", 0), form).text(), text + sign) << text;
+    };
+    for (const NormalForm form : {NormalForm{true, false}, NormalForm{false, false},
+                                  NormalForm{true, true}, NormalForm{false, true}}) {
+        for (char32_t c = 0; c < 0x110000; c += c < 0x3000 ? 1 : 61) {
+            if (c >= 0xD800 && c < 0xE000) continue;
+            std::string text;
+            for (const char* beside : {"e", "\u00E9", "\u1100", "\uAC00"}) {
+                text = beside;
+                append_utf8(text, c);
+                check(text + beside, form);
+            }
+        }
+        for (std::uint64_t seed = 0; seed < 2000; ++seed)
+            check(random_text(seed, 1 + seed % 5), form);
+    }
+    EXPECT_GT(normal, 50'000u);
+    EXPECT_TRUE(is_normal("\u00E9 \uAC00\uB098\u4E00", {true, false}));
+    EXPECT_FALSE(is_normal("e\u0301", {true, false}));
+    EXPECT_FALSE(is_normal("\u1100\u1161", {true, false}));
+    EXPECT_FALSE(is_normal("\uAC00", {false, false}));
+    EXPECT_FALSE(is_normal("\uFB01", {true, true}));
 }
 
 Json split(const std::string& pattern) {

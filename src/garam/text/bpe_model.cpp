@@ -10,6 +10,11 @@
 #include "garam/text/word_cache.h"
 
 namespace garam {
+namespace {
+
+constexpr std::string_view kSpace = "\u2581";  // how SentencePiece writes a space
+
+}  // namespace
 
 const std::array<char32_t, 256>& byte_characters() {
     static const auto characters = [] {
@@ -133,7 +138,7 @@ std::pair<std::string_view, std::string_view> parts_of_merge(const Json& merge,
 
 BpeModel::BpeModel(const Json& model, bool byte_level, const Vocabulary& vocabulary,
                    const std::string& source)
-    : vocabulary_(vocabulary), byte_level_(byte_level), number_(WordCache::new_model()) {
+    : vocabulary_(vocabulary), byte_level_(byte_level), neighbours_(256 * 256) {
     const std::string where = source + ": model";
     if (const std::string type = text_or_empty(model, "type", where);
         type != "BPE" && !type.empty())
@@ -165,6 +170,11 @@ BpeModel::BpeModel(const Json& model, bool byte_level, const Vocabulary& vocabul
     if (merges.size() > Merges::kMaxCount)
         throw Error(where + ": " + std::to_string(merges.size()) + " merges are too many");
     merges_ = std::make_unique<Merges>(merges.size());
+    // Whether tokens of bytes take part in merges: then they do not always stand for their byte.
+    bool joins_bytes = false;
+    const auto is_byte_token = [&](std::int32_t id) {
+        return std::find(byte_ids_.begin(), byte_ids_.end(), id) != byte_ids_.end();
+    };
     std::string joined;
     const std::string list = where + ".merges[";
     std::string here;
@@ -185,27 +195,56 @@ BpeModel::BpeModel(const Json& model, bool byte_level, const Vocabulary& vocabul
         };
         const std::int32_t left_id = id_of(left);
         const std::int32_t right_id = id_of(right);
-        merges_->set(left_id, right_id, static_cast<std::uint32_t>(rank), id_of(joined));
-    }
-
-    byte_lengths_.resize(static_cast<std::size_t>(vocabulary.size()));
-    for (std::size_t id = 0; id < byte_lengths_.size(); ++id) {
-        const std::string& token = vocabulary.token(static_cast<std::int32_t>(id));
-        const auto characters =
-            token.size() - static_cast<std::size_t>(
-                               std::count_if(token.begin(), token.end(), is_utf8_continuation));
-        const std::size_t bytes = byte_level_ ? characters : token.size();
-        byte_lengths_[id] = static_cast<std::uint32_t>(bytes);
-        longest_token_ = std::max(longest_token_, bytes);
+        const std::int32_t joined_id = id_of(joined);
+        merges_->set(left_id, right_id, static_cast<std::uint32_t>(rank), joined_id);
+        if (!byte_level_ && joined.find("<0x") != std::string::npos)
+            joins_bytes = joins_bytes || is_byte_token(left_id) || is_byte_token(right_id) ||
+                          is_byte_token(joined_id);
     }
     const bool all_bytes =
         std::all_of(byte_ids_.begin(), byte_ids_.end(), [](std::int32_t id) { return id >= 0; });
-    covers_all_ = byte_level_ && all_bytes;
-    if (covers_all_) merges_->set_byte_pairs(byte_ids_);
-    if (!byte_level_) {
-        for (const std::int32_t id : byte_ids_)
-            if (id >= 0) byte_lengths_[static_cast<std::size_t>(id)] = 1;
+    covers_all_ = all_bytes && (byte_level_ || (byte_fallback_ && !joins_bytes && !ignore_merges_));
+    if (covers_all_) describe_tokens();
+    number_ = WordCache::new_model();
+    number_of_parts_ = ignore_merges_ ? WordCache::new_model() : number_;
+}
+
+// For vocabularies that can spell all bytes.
+void BpeModel::describe_tokens() {
+    if (byte_level_) merges_->set_byte_pairs(byte_ids_);
+    byte_lengths_.resize(static_cast<std::size_t>(vocabulary_.size()));
+    std::string bytes;
+    for (std::size_t id = 0; id < byte_lengths_.size(); ++id) {
+        const std::string& token = vocabulary_.token(static_cast<std::int32_t>(id));
+        bytes.clear();
+        if (byte_level_) {
+            for (std::size_t at = 0; at < token.size();)
+                bytes += static_cast<char>(byte_of_character(next_code_point(token, at)));
+        } else {
+            bytes = token;
+        }
+        byte_lengths_[id] = static_cast<std::uint32_t>(bytes.size());
+        longest_token_ = std::max(longest_token_, bytes.size());
+        for (std::size_t i = 1; i < bytes.size(); ++i)
+            neighbours_[static_cast<std::size_t>(static_cast<unsigned char>(bytes[i - 1])) << 8 |
+                        static_cast<unsigned char>(bytes[i])] = true;
+        for (std::size_t at = bytes.find(kSpace, 1); at != std::string::npos;
+             at = bytes.find(kSpace, at + 1))
+            before_space_[static_cast<unsigned char>(bytes[at - 1])] = true;
     }
+    if (byte_level_) return;
+    for (const std::int32_t id : byte_ids_)
+        byte_lengths_[static_cast<std::size_t>(id)] = 1;
+}
+
+// Whether no token has both the byte before `at` and what begins there.
+bool BpeModel::may_cut(std::string_view text, std::size_t at) const {
+    const auto before = static_cast<unsigned char>(text[at - 1]);
+    const auto after = static_cast<unsigned char>(text[at]);
+    if (!byte_level_ && is_utf8_continuation(text[at])) return false;
+    if (!neighbours_[static_cast<std::size_t>(before) << 8 | after]) return true;
+    return text[at] == kSpace[0] && !before_space_[before] &&
+           text.substr(at, kSpace.size()) == kSpace;
 }
 
 BpeModel::~BpeModel() = default;
@@ -344,7 +383,7 @@ std::size_t BpeModel::merge_short(std::int32_t* ids, std::uint32_t* ranks,
 
 // With ignore_merges a piece that is a token is that token.
 std::optional<std::int32_t> BpeModel::whole_token(std::string_view piece) const {
-    if (!ignore_merges_ || piece.size() > longest_token_) return std::nullopt;
+    if (!ignore_merges_ || (covers_all_ && piece.size() > longest_token_)) return std::nullopt;
     if (!byte_level_) return vocabulary_.find(piece);
     std::string spelled;
     for (const char c : piece)
@@ -352,77 +391,99 @@ std::optional<std::int32_t> BpeModel::whole_token(std::string_view piece) const 
     return vocabulary_.find(spelled);
 }
 
-void BpeModel::encode_anew(std::string_view piece, std::vector<Token>& out) const {
-    if (const auto whole = whole_token(piece)) {
-        out.push_back({*whole, 0, static_cast<std::uint32_t>(piece.size())});
-        return;
-    }
-    if (byte_level_) {
-        start_as_bytes(piece, out);
-    } else {
-        start_as_characters(piece, out);
-    }
-    merge(out);
-}
-
 void BpeModel::encode(std::string_view piece, std::vector<Token>& out) const {
     GARAM_CHECK(piece.size() < std::size_t{1} << 31, "a piece of 2 GiB");
-    std::vector<Token> tokens;
-    if (piece.size() > WordCache::kMaxBytes) {
-        encode_anew(piece, tokens);
-        out.insert(out.end(), tokens.begin(), tokens.end());
-        return;
-    }
-    WordCache& cache = WordCache::of_this_thread();
-    const WordCache::Key key = WordCache::key(number_, piece, 0, piece.size());
-    std::uint32_t at = 0;
-    if (const WordCache::Entry* entry = cache.find(key)) {
-        for (std::size_t i = 0; i < WordCache::count(*entry); ++i) {
-            const std::int32_t id = entry->ids[i];
+    if (covers_all_) {
+        std::vector<std::int32_t> ids;
+        const ByteSpan whole{0, piece.size()};
+        encode_ids(piece, {&whole, 1}, ids);
+        std::uint32_t at = 0;
+        for (const std::int32_t id : ids) {
             out.push_back({id, at, at + byte_length(id)});
             at += byte_length(id);
         }
         return;
     }
-    encode_anew(piece, tokens);
-    // Only what byte_length() describes can be told from the ids: nothing unknown.
-    std::vector<std::int32_t> ids;
-    bool described = true;
-    for (const Token& token : tokens) {
-        described = described && token.begin == at && token.end - at == byte_length(token.id);
-        at = token.end;
-        ids.push_back(token.id);
+    if (const auto whole = whole_token(piece)) {
+        out.push_back({*whole, 0, static_cast<std::uint32_t>(piece.size())});
+        return;
     }
-    if (described && at == piece.size()) cache.put(key, ids);
+    std::vector<Token> tokens;
+    if (byte_level_) {
+        start_as_bytes(piece, tokens);
+    } else {
+        start_as_characters(piece, tokens);
+    }
+    merge(tokens);
     out.insert(out.end(), tokens.begin(), tokens.end());
 }
 
-std::size_t BpeModel::encode_ids_anew(std::string_view piece, std::int32_t* out) const {
+// Merges all of `part`; returns the number of tokens.
+std::size_t BpeModel::merge_anew(std::string_view part, std::int32_t* out) const {
     constexpr std::size_t kShort = 64;
-    if (piece.size() > kShort) {
-        std::vector<Token> tokens;
-        encode_anew(piece, tokens);
-        for (const Token& token : tokens)
-            *out++ = token.id;
-        return tokens.size();
-    }
-    if (const auto whole = whole_token(piece)) {
-        *out = *whole;
-        return 1;
-    }
     std::array<std::uint32_t, kShort> ranks;
-    for (std::size_t i = 0; i < piece.size(); ++i) {
-        const auto byte = static_cast<unsigned char>(piece[i]);
-        out[i] = byte_ids_[byte];
-        if (i + 1 < piece.size())
-            ranks[i] = merges_->rank_of_bytes(byte, static_cast<unsigned char>(piece[i + 1]));
+    if (byte_level_ && part.size() <= kShort) {
+        for (std::size_t i = 0; i < part.size(); ++i) {
+            const auto byte = static_cast<unsigned char>(part[i]);
+            out[i] = byte_ids_[byte];
+            if (i + 1 < part.size())
+                ranks[i] = merges_->rank_of_bytes(byte, static_cast<unsigned char>(part[i + 1]));
+        }
+        return merge_short(out, ranks.data(), part.size());
     }
-    return merge_short(out, ranks.data(), piece.size());
+    std::vector<Token> tokens;
+    if (byte_level_) {
+        start_as_bytes(part, tokens);
+    } else {
+        start_as_characters(part, tokens);
+    }
+    if (tokens.size() > kShort) merge(tokens);
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+        out[i] = tokens[i].id;
+    if (tokens.size() > kShort || tokens.empty()) return tokens.size();
+    for (std::size_t i = 0; i + 1 < tokens.size(); ++i)
+        ranks[i] = merges_->rank(out[i], out[i + 1]);
+    return merge_short(out, ranks.data(), tokens.size());
+}
+
+// Writes the ids of what lies between two cuts; returns their end.
+std::int32_t* BpeModel::encode_part(std::string_view text, ByteSpan part, std::uint32_t number,
+                                    std::int32_t* out) const {
+    const std::size_t size = part.end - part.begin;
+    const std::string_view view = text.substr(part.begin, size);
+    if (size > WordCache::kMaxBytes) return out + merge_anew(view, out);
+    WordCache& cache = WordCache::of_this_thread();
+    const WordCache::Key key = WordCache::key(number, text, part.begin, part.end);
+    if (const WordCache::Entry* entry = cache.find(key)) {
+        std::copy(entry->ids.begin(), entry->ids.end(), out);
+        return out + WordCache::count(*entry);
+    }
+    const std::size_t count = merge_anew(view, out);
+    cache.put(key, {out, count});
+    return out + count;
+}
+
+// The same of a piece that was not found in the cache.
+std::int32_t* BpeModel::encode_whole(std::string_view text, ByteSpan piece,
+                                     std::int32_t* out) const {
+    const std::string_view view = text.substr(piece.begin, piece.end - piece.begin);
+    if (const auto whole = whole_token(view)) {
+        *out = *whole;
+        return out + 1;
+    }
+    if (view.size() <= WordCache::kMaxBytes) return out + merge_anew(view, out);
+    std::size_t begin = piece.begin;
+    for (std::size_t at = begin + 1; at < piece.end; ++at) {
+        if (!may_cut(text, at)) continue;
+        out = encode_part(text, {begin, at}, number_of_parts_, out);
+        begin = at;
+    }
+    return encode_part(text, {begin, piece.end}, number_of_parts_, out);
 }
 
 void BpeModel::encode_ids(std::string_view text, std::span<const ByteSpan> pieces,
                           std::vector<std::int32_t>& out) const {
-    GARAM_CHECK(covers_all_, "a vocabulary without some bytes");
+    GARAM_CHECK(covers_all_, "a vocabulary that cannot spell all bytes");
     WordCache& cache = WordCache::of_this_thread();
     // Written without a look at the end: a piece has at most one token a byte, and a remembered word is copied
     // with the places that it leaves free.
@@ -434,9 +495,8 @@ void BpeModel::encode_ids(std::string_view text, std::span<const ByteSpan> piece
         out.resize(before + some.back().end - some.front().begin + WordCache::kMaxTokens);
         std::int32_t* to = out.data() + before;
         for (const ByteSpan piece : some) {
-            const std::size_t size = piece.end - piece.begin;
-            if (size > WordCache::kMaxBytes) {
-                to += encode_ids_anew(text.substr(piece.begin, size), to);
+            if (piece.end - piece.begin > WordCache::kMaxBytes) {
+                to = encode_whole(text, piece, to);
                 continue;
             }
             const WordCache::Key key = WordCache::key(number_, text, piece.begin, piece.end);
@@ -445,9 +505,9 @@ void BpeModel::encode_ids(std::string_view text, std::span<const ByteSpan> piece
                 to += WordCache::count(*entry);
                 continue;
             }
-            const std::size_t count = encode_ids_anew(text.substr(piece.begin, size), to);
-            cache.put(key, {to, count});
-            to += count;
+            std::int32_t* const end = encode_whole(text, piece, to);
+            cache.put(key, {to, end});
+            to = end;
         }
         out.resize(static_cast<std::size_t>(to - out.data()));
     }

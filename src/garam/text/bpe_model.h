@@ -1,6 +1,9 @@
 // Byte-pair encoding of one piece (Sennrich et al. 2016, as in the reference's BPE model): the piece
 // begins as characters, or as bytes; the neighbouring pair with the lowest merge rank is joined, leftmost
-// first, until none is left. O(n log n) in the bytes of the piece. Short pieces are remembered (WordCache).
+// first, until none is left.
+//
+// A piece is cut where no token of the vocabulary reaches across: what is joined on one side does not depend
+// on the other. Short parts are remembered (WordCache); a part without a cut takes O(n log n) in its bytes.
 #pragma once
 
 #include <array>
@@ -50,8 +53,8 @@ class BpeModel {
     // unknown token, or vanish where it has none, as in the reference. Thread-safe.
     void encode(std::string_view piece, std::vector<Token>& out) const;
 
-    // Whether the tokens of any piece lie end to end over its bytes, each as long as byte_length() says: the
-    // model knows all bytes. Then the ids alone say where the tokens are.
+    // Whether the tokens of any piece lie end to end over its bytes, each as long as byte_length() says, since
+    // the vocabulary can spell all bytes. Then the ids alone say where the tokens are.
     bool covers_all() const { return covers_all_; }
     std::uint32_t byte_length(std::int32_t id) const {
         return byte_lengths_[static_cast<std::size_t>(id)];
@@ -64,10 +67,14 @@ class BpeModel {
   private:
     class Merges;
 
-    void encode_anew(std::string_view piece, std::vector<Token>& out) const;
-    std::size_t encode_ids_anew(std::string_view piece, std::int32_t* out) const;
     std::optional<std::int32_t> whole_token(std::string_view piece) const;
+    std::int32_t* encode_whole(std::string_view text, ByteSpan piece, std::int32_t* out) const;
+    std::int32_t* encode_part(std::string_view text, ByteSpan part, std::uint32_t number,
+                              std::int32_t* out) const;
+    std::size_t merge_anew(std::string_view part, std::int32_t* out) const;
     std::size_t merge_short(std::int32_t* ids, std::uint32_t* ranks, std::size_t count) const;
+    void describe_tokens();
+    bool may_cut(std::string_view text, std::size_t at) const;
     void start_as_bytes(std::string_view piece, std::vector<Token>& out) const;
     void start_as_characters(std::string_view piece, std::vector<Token>& out) const;
     void merge(std::vector<Token>& tokens) const;
@@ -85,7 +92,11 @@ class BpeModel {
     std::vector<std::uint32_t> byte_lengths_;  // of the text that a token stands for, by id
     std::size_t longest_token_ = 0;            // bytes
     std::unique_ptr<Merges> merges_;
-    std::uint32_t number_;  // in WordCache
+    std::vector<bool> neighbours_;          // pairs of bytes that stand side by side in some token
+    std::array<bool, 256> before_space_{};  // bytes that stand before "▁" in some token
+    // In WordCache: of pieces, and of parts of them, which differ where whole pieces are looked up.
+    std::uint32_t number_;
+    std::uint32_t number_of_parts_;
 };
 
 }  // namespace garam

@@ -12,13 +12,13 @@
 
 namespace garam {
 
-enum CharacterClass : std::uint8_t {
-    kLetter = 1,
-    kNumber = 2,
-    kSpace = 4,
-    kNewline = 8,
-    kOther = 16,
-};
+// Bits, so that several classes can be asked for at once.
+using CharacterClass = std::uint8_t;
+constexpr CharacterClass kLetter = 1;
+constexpr CharacterClass kNumber = 2;
+constexpr CharacterClass kSpace = 4;
+constexpr CharacterClass kNewline = 8;
+constexpr CharacterClass kOther = 16;
 
 class CharacterClasses {
   public:

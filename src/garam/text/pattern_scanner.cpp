@@ -11,8 +11,8 @@ const char* const kGpt2Pattern =
 
 namespace {
 
-constexpr unsigned kNothing = 0;
-constexpr unsigned kWhite = kSpace | kNewline;
+constexpr CharacterClass kNothing = 0;
+constexpr CharacterClass kWhite = kSpace | kNewline;
 
 // A text and where its characters end. Positions are bytes.
 class Scan {
@@ -22,17 +22,16 @@ class Scan {
 
     std::size_t size() const { return size_; }
     char byte(std::size_t at) const { return text_[at]; }
-    unsigned kind(std::size_t at, std::size_t& length) const {
+    CharacterClass kind(std::size_t at, std::size_t& length) const {
         return classes_.at(text_ + at, length);
     }
 
     // End of the run of characters of these kinds that begins at `at`.
-    std::size_t run(std::size_t at, unsigned kinds) const {
+    std::size_t run(std::size_t at, CharacterClass kinds) const {
         while (at < size_) {
             const auto lead = static_cast<unsigned char>(text_[at]);
             std::size_t length = 1;
-            const unsigned found =
-                lead < 0x80 ? static_cast<unsigned>(classes_.of_ascii(lead)) : kind(at, length);
+            const CharacterClass found = lead < 0x80 ? classes_.of_ascii(lead) : kind(at, length);
             if ((found & kinds) == 0) break;
             at += length;
         }
@@ -49,7 +48,7 @@ class Scan {
         White run{at, at, 0};
         while (run.end < size_) {
             std::size_t length = 0;
-            const unsigned found = kind(run.end, length);
+            const CharacterClass found = kind(run.end, length);
             if ((found & kWhite) == 0) break;
             run.last = run.end;
             run.end += length;
@@ -105,7 +104,7 @@ void scan_gpt2(const Scan& scan, std::vector<ByteSpan>& out) {
     for (std::size_t at = 0; at < size;) {
         const std::size_t begin = at;
         std::size_t length = 0;
-        unsigned kind = scan.kind(at, length);
+        CharacterClass kind = scan.kind(at, length);
         at += length;
         if (scan.byte(begin) == '\'') {
             if (const std::size_t taken = scan.contraction(begin, false); taken > 0) {
@@ -116,7 +115,7 @@ void scan_gpt2(const Scan& scan, std::vector<ByteSpan>& out) {
         }
         if ((kind & kWhite) != 0) {
             std::size_t next_length = 0;
-            const unsigned next = at < size ? scan.kind(at, next_length) : kWhite;
+            const CharacterClass next = at < size ? scan.kind(at, next_length) : kWhite;
             const bool joins = scan.byte(begin) == ' ' && (next & kWhite) == 0 &&
                                !(kNumbersApart && next == kNumber);
             if (!joins) {
@@ -146,15 +145,16 @@ void scan_llama3(const Scan& scan, std::vector<ByteSpan>& out) {
     for (std::size_t at = 0; at < size;) {
         const std::size_t begin = at;
         std::size_t length = 0;
-        const unsigned kind = scan.kind(at, length);
+        const CharacterClass kind = scan.kind(at, length);
         at += length;
         std::size_t next_length = 0;
-        const unsigned next = at < size ? scan.kind(at, next_length) : kNothing;
-        std::size_t taken = 0;
+        const CharacterClass next = at < size ? scan.kind(at, next_length) : kNothing;
+        const std::size_t contraction =
+            scan.byte(begin) == '\'' ? scan.contraction(begin, true) : 0;
         if (kind == kLetter) {
             at = scan.run(at, kLetter);
-        } else if (scan.byte(begin) == '\'' && (taken = scan.contraction(begin, true)) > 0) {
-            at = begin + taken;
+        } else if (contraction > 0) {
+            at = begin + contraction;
         } else if (kind == kNumber) {
             for (int i = 1; i < kMostNumbers && at < size; ++i) {
                 if (scan.kind(at, length) != kNumber) break;
