@@ -137,6 +137,7 @@ TEST(ChatTemplate, MessagesFromJsonAreChecked) {
     };
     for (const char* json :
          {R"({"content": "x"})", R"({"role": 1})", R"("x")", R"({"role": "user", "content": 1})",
+          R"({"role": "assistant", "content": "x", "weight": 0.5})",
           R"({"role": "user", "content": {}})",
           R"({"role": "user", "content": "x", "train": "no"})",
           R"({"role": "user", "content": [{"type": "image_url"}]})"})

@@ -55,6 +55,10 @@ std::vector<Run> runs_of(const RenderedChat& chat, int message) {
         return !run.first_data &&
                is_blank(std::string_view(chat.text).substr(run.begin, run.end - run.begin));
     });
+    // A word of it that stands in another's turn (the name of a called function before its result) is
+    // no turn.
+    if (std::any_of(runs.begin(), runs.end(), [](const Run& run) { return run.has_words; }))
+        std::erase_if(runs, [](const Run& run) { return !run.has_words; });
     return runs;
 }
 
