@@ -326,6 +326,15 @@ TEST(ChatTurns, WhatCannotBeDecidedIsRefusedWithItsMessage) {
     EXPECT_NE(silent.find("message 2"), std::string::npos) << silent;
 }
 
+TEST(ChatTurns, ATemplateThatLeavesAnswersOutHasNoTurns) {
+    const auto made = tokenizer();
+    const ChatTokens tokens =
+        tokenize_chat(ChatTemplate("{% for m in messages %}{{ m.role }};{% endfor %}", "t"),
+                      chat(kTalk), {}, *made);
+    EXPECT_EQ(tokens.num_targets, 0);
+    EXPECT_EQ(tokens.why_no_targets, "the chat template leaves out the assistant's messages");
+}
+
 TEST(ChatTurns, BuiltInTemplates) {
     const auto talk = chat(kTalk);
     const std::string words = "네, 안녕하세요 😀";

@@ -75,6 +75,7 @@ class Turns {
             if (runs.empty()) continue;
             if (runs.size() > 1)
                 refuse(m, "the template writes it in several places, with other messages between");
+            if (!runs[0].first_data && leaves_out_answers(m)) continue;
             turns_.push_back(turn(m, runs[0]));
         }
         return std::move(turns_);
@@ -191,6 +192,18 @@ class Turns {
         if (added.empty() || !part(run.begin, run.end).starts_with(added)) return std::nullopt;
         prompt_ = added;
         return run.begin + added.size();
+    }
+
+    // Whether the template writes something in that place, but never what the assistant says.
+    bool leaves_out_answers(std::size_t m) const {
+        std::vector<ChatMessage> messages = before(m);
+        messages.push_back({std::string(kAssistant), kPlainAnswer});
+        try {
+            return template_.render(messages, options_).text.find(kPlainAnswer) ==
+                   std::string::npos;
+        } catch (const Error&) {
+            return false;
+        }
     }
 
     std::optional<std::string> plain_header(std::size_t m) const {
