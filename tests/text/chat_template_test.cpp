@@ -272,6 +272,8 @@ TEST(ChatTemplate, WhatCannotBeRenderedIsNamedWithItsLine) {
         {"a\n{{ raise_exception('no system') }}",
          "line 2: the template refuses this conversation: no system"},
         {"{{ nothing.role }}", "\"nothing\" is undefined"},
+        {"{{ nothing | float }}", "\"nothing\" is undefined"},
+        {"{{ nothing | int }}", "\"nothing\" is undefined"},
         {"\n{{ 'a' + nothing }}", "line 2: \"nothing\" is undefined"},
         {"{{ 'a' + 1 }}", "\"+\" of str and int"},
         {"{{ 1 // 0 }}", "division by zero"},
