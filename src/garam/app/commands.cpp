@@ -11,6 +11,7 @@ std::vector<std::unique_ptr<Command>> all_commands() {
     commands.push_back(make_eval_command());
     commands.push_back(make_generate_command());
     commands.push_back(make_chat_command());
+    commands.push_back(make_tokenize_command());
     commands.push_back(make_merge_command());
     commands.push_back(make_export_command());
     commands.push_back(make_config_command());

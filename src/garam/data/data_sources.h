@@ -28,7 +28,8 @@ DataPlaces validation_places(const DataConfig& config);
 // A source, and what its rows mean.
 class OpenSource {
   public:
-    using Open = std::function<std::unique_ptr<RowSource>()>;
+    // `only`: the columns that need be read; empty: all.
+    using Open = std::function<std::unique_ptr<RowSource>(const std::vector<std::string>& only)>;
     // Keeps a reference to config.
     OpenSource(std::string name, Open open, const DataConfig& config, std::string split = {});
 
@@ -39,7 +40,7 @@ class OpenSource {
     // Of the bytes of its files, about; below 0: unknown. May be called while next() runs elsewhere.
     double part_read() const;
     // The next rows; null at the end. `rows_before` were read, which an Error of a broken file tells. The
-    // first batch decides what the rows mean.
+    // first batch decides what the rows mean; columns of a table that mean nothing are not read any further.
     std::unique_ptr<RowBatch> next(std::int64_t rows_before);
     // At the first row again.
     void rewind();

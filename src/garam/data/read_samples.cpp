@@ -125,7 +125,10 @@ std::vector<WeightedTable> weighted(const SampleTables& tables,
 SampleSet read_samples(const std::filesystem::path& file, const DataConfig& config,
                        const EncodingSettings& settings, const Tokenizer& tokenizer) {
     OpenSource source(
-        file.string(), [&] { return open_rows(file.string(), source_options(config, {})); },
+        file.string(),
+        [&](const std::vector<std::string>&) {
+            return open_rows(file.string(), source_options(config, {}));
+        },
         config);
     SampleSet set;
     set.report = read_samples(

@@ -377,7 +377,7 @@ class Recogniser {
              ". Name the columns that count, for example " + advice);
     }
 
-    std::string summary() const {
+    std::string summary() {
         std::vector<std::string> used;
         std::string text;
         const auto add = [&](const char* ours, const std::string& theirs) {
@@ -412,7 +412,7 @@ class Recogniser {
             const bool taken = std::any_of(used.begin(), used.end(), [&](const std::string& name) {
                 return name == column.name || name.starts_with(column.name + ".");
             });
-            if (!taken) unused.push_back(column.name);
+            (taken ? out_.used : unused).push_back(column.name);
         }
         if (unused.empty()) return text;
         constexpr std::size_t kShown = 8;

@@ -96,8 +96,11 @@ Json sample_key(const OpenSource& source, const DataConfig& config,
     key.set("source", source_key(source, config, cache));
     key.set("tokenizer", tokenizer_digest);
     const std::string& own = settings.chat_template;
-    key.set("chat_template", own.empty() ? std::string() : content_digest(std::string_view(own)));
-    const std::string& used = own.empty() ? tokenizer.chat_template() : own;
+    key.set("chat_template",
+            own.empty() ? std::string() : content_digest(own + '\0' + settings.tool_chat_template));
+    const std::string used = own.empty()
+                                 ? tokenizer.chat_template() + tokenizer.tool_chat_template()
+                                 : own + settings.tool_chat_template;
     if (used.find("strftime_now") != std::string::npos) {
         // The day is a part of what such a template writes.
         const std::time_t now = std::time(nullptr);

@@ -131,7 +131,7 @@ ChatTokens tokenize_chat(const ChatTemplate& chat_template,
         marker.mark(turn);
     }
     if (out.num_targets == 0)
-        out.why_no_targets = reason(turns, messages, chat_template.marks_generation());
+        out.why_no_targets = reason(turns, messages, chat_template.marks_generation(options));
     out.text = std::move(chat.text);
     return out;
 }

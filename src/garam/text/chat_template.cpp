@@ -73,18 +73,20 @@ jinja::Value dict_of(const ChatMessage& message, int place) {
             dict.entries.emplace_back(
                 name, value_of(member, place, name == "content" ? Origin::content : Origin::data));
     };
+    Json reasoning;
+    for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+        const Json* given = member_of(message, name);
+        if (reasoning.is_null() && given != nullptr) reasoning = *given;
+    }
+    const Json* thinking = member_of(message, "thinking");
+    if (!reasoning.is_null())
+        put("thinking", thinking != nullptr && !thinking->is_null() ? *thinking : reasoning);
     dict.entries.emplace_back("role", jinja::MarkedText(message.role, place, Origin::literal));
     if (member_of(message, "content") == nullptr)
         dict.entries.emplace_back("content", jinja::MarkedText(message.content, place));
     for (const auto& [name, member] : message.more)
         if (name != "role") put(name, member);
-    for (const char* reasoning : {"reasoning_content", "thinking", "reasoning"}) {
-        const Json* given = member_of(message, reasoning);
-        if (given == nullptr || given->is_null()) continue;
-        put("reasoning_content", *given);
-        put("thinking", *given);
-        break;
-    }
+    put("reasoning_content", reasoning);
     return dict;
 }
 
@@ -138,10 +140,16 @@ struct ChatTemplate::Program {
     std::string source_name;
     jinja::Block block;
     bool marks_generation = false;
+
+    Program(std::string_view source, const std::string& name);
 };
 
-bool ChatTemplate::marks_generation() const {
-    return program_->marks_generation;
+const ChatTemplate::Program& ChatTemplate::program(const Options& options) const {
+    return tool_program_ != nullptr && !options.tools.is_null() ? *tool_program_ : *program_;
+}
+
+bool ChatTemplate::marks_generation(const Options& options) const {
+    return program(options).marks_generation;
 }
 
 ChatTemplate::~ChatTemplate() = default;
@@ -149,17 +157,25 @@ ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
 ChatTemplate::ChatTemplate(std::string_view source, const std::string& source_name)
-    : program_(std::make_unique<Program>()) {
+    : program_(std::make_unique<Program>(source, source_name)) {}
+
+ChatTemplate::ChatTemplate(const ChatTemplateSource& source, const std::string& source_name)
+    : ChatTemplate(source.source, source_name) {
+    if (!source.tool_use.empty())
+        tool_program_ = std::make_unique<Program>(source.tool_use, source_name + " (tool_use)");
+}
+
+ChatTemplate::Program::Program(std::string_view source, const std::string& name)
+    : source_name(name) {
     constexpr std::size_t kMaxSource = std::size_t{1} << 20;
     if (source.size() > kMaxSource)
         throw Error(source_name + ": a chat template of more than 1 MiB");
     if (const std::size_t bad = first_invalid_utf8(source); bad != std::string_view::npos)
         throw Error(source_name + ": the chat template is not valid UTF-8 at byte " +
                     std::to_string(bad));
-    program_->source_name = source_name;
     try {
-        program_->block = jinja::parse(source);
-        program_->marks_generation = has_generation(program_->block);
+        block = jinja::parse(source);
+        marks_generation = has_generation(block);
     } catch (const jinja::SyntaxFailure& failure) {
         throw Error(source_name + ": line " + std::to_string(failure.line) + ": " +
                     failure.message);
@@ -168,6 +184,7 @@ ChatTemplate::ChatTemplate(std::string_view source, const std::string& source_na
 
 RenderedChat ChatTemplate::render(const std::vector<ChatMessage>& messages,
                                   const Options& options) const {
+    const Program& used = program(options);
     jinja::List list;
     for (std::size_t i = 0; i < messages.size(); ++i) {
         for (const std::string* text : {&messages[i].role, &messages[i].content}) {
@@ -187,9 +204,9 @@ RenderedChat ChatTemplate::render(const std::vector<ChatMessage>& messages,
         variables.emplace_back(name, value_of(value, kNobody, Origin::data));
     jinja::MarkedText text;
     try {
-        text = jinja::render(program_->block, std::move(variables));
+        text = jinja::render(used.block, std::move(variables), options.now);
     } catch (const jinja::RenderFailure& failure) {
-        throw Error(program_->source_name + ": line " + std::to_string(failure.line) + ": " +
+        throw Error(used.source_name + ": line " + std::to_string(failure.line) + ": " +
                     failure.message);
     }
     RenderedChat chat;

@@ -6,12 +6,15 @@
 // values given. What is not supported is refused when the template is parsed, naming it and its line.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "garam/core/json.h"
+#include "garam/text/chat_template_source.h"
 #include "garam/text/jinja/marked_text.h"
 #include "garam/text/tokenizer.h"
 
@@ -46,6 +49,8 @@ class ChatTemplate {
   public:
     // Throws Error "<source name>: line L: ..." for what cannot be parsed or is not supported.
     ChatTemplate(std::string_view source, const std::string& source_name);
+    // With another template for conversations that come with tools.
+    ChatTemplate(const ChatTemplateSource& source, const std::string& source_name);
     ~ChatTemplate();
     ChatTemplate(ChatTemplate&&) noexcept;
     ChatTemplate& operator=(ChatTemplate&&) noexcept;
@@ -56,16 +61,20 @@ class ChatTemplate {
         std::string eos_token;
         Json tools = {};              // a list of function schemas; null: none
         Json::Object variables = {};  // further ones: enable_thinking, documents, …
+        // What strftime_now tells, in seconds since 1970; none: the clock's time.
+        std::optional<std::int64_t> now = std::nullopt;
     };
     // Throws Error when the template itself raises (raise_exception) or exceeds a limit.
     RenderedChat render(const std::vector<ChatMessage>& messages, const Options& options) const;
 
     // Whether it has {% generation %} blocks, which then say what is the assistant's to say.
-    bool marks_generation() const;
+    bool marks_generation(const Options& options) const;
 
   private:
     struct Program;
+    const Program& program(const Options& options) const;
     std::unique_ptr<Program> program_;
+    std::unique_ptr<Program> tool_program_;  // null: the same
 };
 
 }  // namespace garam

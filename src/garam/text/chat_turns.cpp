@@ -217,7 +217,7 @@ std::vector<ChatTurn> find_turns(const ChatTemplate& chat_template, const Render
                                  const std::vector<ChatMessage>& messages,
                                  const ChatTemplate::Options& options) {
     Turns turns(chat_template, chat, messages, options);
-    return chat_template.marks_generation() ? turns.find_generation() : turns.find();
+    return chat_template.marks_generation(options) ? turns.find_generation() : turns.find();
 }
 
 }  // namespace garam

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
 #include "garam/data/sample_selection.h"
 #include "garam/ops/product_tuning.h"
-#include "garam/text/builtin_templates.h"
+#include "garam/text/chat_template_source.h"
 #include "garam/train/memory_choice.h"
 #include "garam/train/vocabulary.h"
 
@@ -261,30 +259,6 @@ void note_what_changes_nothing(PreparedJob& job) {
             "pinned memory");
 }
 
-// The file's content, or the built-in one of this name.
-std::string chat_template_source(const std::string& name) {
-    if (name.empty()) return {};
-    std::error_code ignored;
-    if (!std::filesystem::is_regular_file(name, ignored)) {
-        try {
-            return builtin_chat_template(name);
-        } catch (const Error& error) {
-            throw Error("data.chat_template: there is no file " + name + ", and " + error.what());
-        }
-    }
-    constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
-    std::ifstream file(name, std::ios::binary);
-    std::string text(kMaxBytes + 1, '\0');
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    if (file.bad() || !file.is_open())
-        throw Error("data.chat_template: " + name + " cannot be read");
-    text.resize(static_cast<std::size_t>(file.gcount()));
-    if (text.size() > kMaxBytes)
-        throw Error("data.chat_template: " + name + " is larger than 1 MiB: this is no template");
-    if (text.empty()) throw Error("data.chat_template: " + name + " is empty");
-    return text;
-}
-
 // auto is settled by PreparedJob::plan().
 Recompute recompute_from_name(const std::string& name) {
     if (name == "false" || name == "none" || name == "auto") return Recompute::nothing;
@@ -320,7 +294,14 @@ EncodingSettings encoding_settings(const JobConfig& config, std::int64_t vocab_s
     settings.assistant_only_loss = train.assistant_only_loss;
     settings.completion_only_loss = train.completion_only_loss;
     settings.vocab_size = vocab_size;
-    settings.chat_template = chat_template_source(config.data.chat_template);
+    if (config.data.chat_template.empty()) return settings;
+    try {
+        ChatTemplateSource source = chat_template_source(config.data.chat_template);
+        settings.chat_template = std::move(source.source);
+        settings.tool_chat_template = std::move(source.tool_use);
+    } catch (const Error& error) {
+        throw Error(std::string("data.chat_template: ") + error.what());
+    }
     return settings;
 }
 
