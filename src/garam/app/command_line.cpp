@@ -25,6 +25,16 @@ constexpr const char* kExamples = R"(Examples:
 Settings are written as key=value and override the config file. Paths are taken from the
 current directory.)";
 
+constexpr std::pair<const char*, const char*> kGroups[] = {
+    {"data", "Look at data as training sees it, and at what is kept of it"},
+};
+
+// "data" of "data cache"; else empty.
+std::string group_of(const std::string& name) {
+    const auto space = name.find(' ');
+    return space == std::string::npos ? "" : name.substr(0, space);
+}
+
 // A subcommand with what CLI11 puts its values into, before they are read by their tables.
 struct Declared {
     Command* command = nullptr;
@@ -43,11 +53,26 @@ bool is_list(const ConfigTable::Entry& entry) {
     return std::holds_alternative<std::vector<std::string>*>(entry.target);
 }
 
+CLI::App& group_app(CLI::App& app, const std::string& name) {
+    for (CLI::App* known :
+         app.get_subcommands([&](const CLI::App* a) { return a->get_name() == name; }))
+        return *known;
+    std::string summary;
+    for (const auto& [group, meaning] : kGroups)
+        if (name == group) summary = meaning;
+    CLI::App& made = *app.add_subcommand(name, summary);
+    made.footer(std::string());
+    return made;
+}
+
 std::unique_ptr<Declared> declare(CLI::App& app, Command& command) {
     auto declared = std::make_unique<Declared>();
     declared->command = &command;
     command.declare(declared->arguments);
-    declared->app = app.add_subcommand(command.name(), command.summary());
+    const std::string group = group_of(command.name());
+    const std::string name = command.name().substr(group.empty() ? 0 : group.size() + 1);
+    declared->app =
+        (group.empty() ? app : group_app(app, group)).add_subcommand(name, command.summary());
     declared->app->footer(command.details());
     // What is left over is refused here, with the nearest option.
     declared->app->allow_extras();
@@ -135,14 +160,27 @@ void read_values(Declared& declared) {
 }
 
 void refuse_unknown_command(const std::vector<std::unique_ptr<Command>>& commands,
-                            const std::string& given) {
+                            const std::string& given, const std::string& group = "") {
     std::vector<std::string> names;
-    for (const auto& command : commands)
-        names.push_back(command->name());
+    for (const auto& command : commands) {
+        const std::string own = group_of(command->name());
+        if (!group.empty() && own == group) names.push_back(command->name().substr(own.size() + 1));
+        if (group.empty()) names.push_back(own.empty() ? command->name() : own);
+    }
     if (std::find(names.begin(), names.end(), given) != names.end()) return;
     const std::string near = nearest(given, names);
-    throw Error("unknown command " + given + ": " +
-                (near.empty() ? "garam --help lists the commands" : "did you mean " + near + "?"));
+    const std::string start = group.empty() ? "" : group + " ";
+    throw Error("unknown command " + start + given + ": " +
+                (near.empty() ? "garam " + start + "--help lists the commands"
+                              : "did you mean " + start + near + "?"));
+}
+
+// Null where `name` is no group.
+const CLI::App* group_named(const std::vector<std::unique_ptr<Command>>& commands,
+                            const CLI::App& app, const std::string& name) {
+    for (const auto& command : commands)
+        if (group_of(command->name()) == name) return app.get_subcommand(name);
+    return nullptr;
 }
 
 // "help" and "help train" as "--help" and "train --help".
@@ -168,13 +206,26 @@ int dispatch(const std::vector<std::unique_ptr<Command>>& commands,
         return kUserError;
     }
     if (!arguments[0].starts_with('-')) refuse_unknown_command(commands, arguments[0]);
+    if (const CLI::App* group = group_named(commands, app, arguments[0]); group != nullptr) {
+        if (arguments.size() == 1) {
+            std::fputs(group->help("garam").c_str(), stderr);
+            return kUserError;
+        }
+        if (!arguments[1].starts_with('-'))
+            refuse_unknown_command(commands, arguments[1], arguments[0]);
+    }
     try {
         // CLI11 takes the arguments from the back.
         std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
         app.parse(reversed);
     } catch (const CLI::CallForHelp&) {
-        const std::vector<CLI::App*> chosen = app.get_subcommands();
-        print(chosen.empty() ? app.help() : chosen.front()->help("garam"));
+        const CLI::App* chosen = &app;
+        std::string before;
+        while (!chosen->get_subcommands().empty()) {
+            before += (before.empty() ? "" : " ") + chosen->get_name();
+            chosen = chosen->get_subcommands().front();
+        }
+        print(chosen->help(before));
         return 0;
     } catch (const CLI::CallForVersion&) {
         print(std::string("garam ") + GARAM_VERSION + "\n");
