@@ -64,6 +64,7 @@ std::vector<std::unique_ptr<Command>> all_commands();
 
 std::unique_ptr<Command> make_chat_command();
 std::unique_ptr<Command> make_config_command();
+std::unique_ptr<Command> make_data_cache_command();
 std::unique_ptr<Command> make_data_inspect_command();
 std::unique_ptr<Command> make_eval_command();
 std::unique_ptr<Command> make_export_command();
