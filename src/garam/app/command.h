@@ -49,7 +49,8 @@ class Arguments {
 class Command {
   public:
     virtual ~Command() = default;
-    virtual std::string name() const = 0;               // "train"
+    // "train"; of a group's, the group first: "data cache".
+    virtual std::string name() const = 0;
     virtual std::string summary() const = 0;            // one line
     virtual std::string details() const { return ""; }  // end of its help: examples
     virtual void declare(Arguments& arguments) = 0;
@@ -63,7 +64,8 @@ std::vector<std::unique_ptr<Command>> all_commands();
 
 std::unique_ptr<Command> make_chat_command();
 std::unique_ptr<Command> make_config_command();
-std::unique_ptr<Command> make_data_command();
+std::unique_ptr<Command> make_data_cache_command();
+std::unique_ptr<Command> make_data_inspect_command();
 std::unique_ptr<Command> make_eval_command();
 std::unique_ptr<Command> make_export_command();
 std::unique_ptr<Command> make_generate_command();

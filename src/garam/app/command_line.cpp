@@ -1,9 +1,7 @@
 #include "garam/app/command_line.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
-#include <iterator>
 #include <new>
 #include <system_error>
 
@@ -27,6 +25,16 @@ constexpr const char* kExamples = R"(Examples:
 Settings are written as key=value and override the config file. Paths are taken from the
 current directory.)";
 
+constexpr std::pair<const char*, const char*> kGroups[] = {
+    {"data", "Look at data as training sees it, and at what is kept of it"},
+};
+
+// "data" of "data cache"; else empty.
+std::string group_of(const std::string& name) {
+    const auto space = name.find(' ');
+    return space == std::string::npos ? "" : name.substr(0, space);
+}
+
 // A subcommand with what CLI11 puts its values into, before they are read by their tables.
 struct Declared {
     Command* command = nullptr;
@@ -37,24 +45,6 @@ struct Declared {
     std::vector<std::vector<std::string>> open_positionals;
 };
 
-// CLI11 takes an argument in brackets apart, as a list; with this before it, it is a text like any other.
-constexpr char kGuard = '\x01';
-
-std::string guarded(const std::string& argument) {
-    return argument.starts_with('[') && argument.ends_with(']') ? kGuard + argument : argument;
-}
-
-std::string unguarded(const std::string& argument) {
-    const bool was = argument.starts_with(std::string{kGuard, '['}) && argument.ends_with(']');
-    return was ? argument.substr(1) : argument;
-}
-
-std::vector<std::string> unguarded(std::vector<std::string> arguments) {
-    for (std::string& argument : arguments)
-        argument = unguarded(argument);
-    return arguments;
-}
-
 bool is_flag(const ConfigTable::Entry& entry) {
     return std::holds_alternative<bool*>(entry.target);
 }
@@ -63,11 +53,26 @@ bool is_list(const ConfigTable::Entry& entry) {
     return std::holds_alternative<std::vector<std::string>*>(entry.target);
 }
 
+CLI::App& group_app(CLI::App& app, const std::string& name) {
+    for (CLI::App* known :
+         app.get_subcommands([&](const CLI::App* a) { return a->get_name() == name; }))
+        return *known;
+    std::string summary;
+    for (const auto& [group, meaning] : kGroups)
+        if (name == group) summary = meaning;
+    CLI::App& made = *app.add_subcommand(name, summary);
+    made.footer(std::string());
+    return made;
+}
+
 std::unique_ptr<Declared> declare(CLI::App& app, Command& command) {
     auto declared = std::make_unique<Declared>();
     declared->command = &command;
     command.declare(declared->arguments);
-    declared->app = app.add_subcommand(command.name(), command.summary());
+    const std::string group = group_of(command.name());
+    const std::string name = command.name().substr(group.empty() ? 0 : group.size() + 1);
+    declared->app =
+        (group.empty() ? app : group_app(app, group)).add_subcommand(name, command.summary());
     declared->app->footer(command.details());
     // What is left over is refused here, with the nearest option.
     declared->app->allow_extras();
@@ -113,7 +118,7 @@ std::unique_ptr<Declared> declare(CLI::App& app, Command& command) {
 void refuse_leftovers(Declared& declared) {
     const std::vector<std::string> rest = declared.app->remaining();
     if (rest.empty()) return;
-    const std::string given = unguarded(rest.front());
+    const std::string& given = rest.front();
     const std::string name = declared.command->name();
     if (!given.starts_with('-'))
         throw Error("garam " + name + ": '" + given + "' is one argument too many");
@@ -135,7 +140,7 @@ void read_values(Declared& declared) {
     for (std::size_t i = 0; i < declared.option_texts.size(); ++i) {
         const ConfigTable::Entry& entry = table.entries()[i];
         if (declared.app->get_option(entry.key)->count() == 0) continue;
-        const std::vector<std::string> texts = unguarded(declared.option_texts[i]);
+        const std::vector<std::string>& texts = declared.option_texts[i];
         if (is_list(entry)) {
             table.set(entry.key, ConfigText{ConfigText::Kind::list, "", texts}, "command line");
         } else {
@@ -147,22 +152,35 @@ void read_values(Declared& declared) {
     for (std::size_t i = 0; i < positionals.size(); ++i) {
         if (declared.app->get_option(positionals[i].name)->count() == 0) continue;
         if (positionals[i].many != nullptr) {
-            *positionals[i].many = unguarded(declared.open_positionals[i]);
+            *positionals[i].many = declared.open_positionals[i];
         } else {
-            *positionals[i].one = unguarded(declared.single_positionals[i]);
+            *positionals[i].one = declared.single_positionals[i];
         }
     }
 }
 
 void refuse_unknown_command(const std::vector<std::unique_ptr<Command>>& commands,
-                            const std::string& given) {
+                            const std::string& given, const std::string& group = "") {
     std::vector<std::string> names;
-    for (const auto& command : commands)
-        names.push_back(command->name());
+    for (const auto& command : commands) {
+        const std::string own = group_of(command->name());
+        if (!group.empty() && own == group) names.push_back(command->name().substr(own.size() + 1));
+        if (group.empty()) names.push_back(own.empty() ? command->name() : own);
+    }
     if (std::find(names.begin(), names.end(), given) != names.end()) return;
     const std::string near = nearest(given, names);
-    throw Error("unknown command " + given + ": " +
-                (near.empty() ? "garam --help lists the commands" : "did you mean " + near + "?"));
+    const std::string start = group.empty() ? "" : group + " ";
+    throw Error("unknown command " + start + given + ": " +
+                (near.empty() ? "garam " + start + "--help lists the commands"
+                              : "did you mean " + start + near + "?"));
+}
+
+// Null where `name` is no group.
+const CLI::App* group_named(const std::vector<std::unique_ptr<Command>>& commands,
+                            const CLI::App& app, const std::string& name) {
+    for (const auto& command : commands)
+        if (group_of(command->name()) == name) return app.get_subcommand(name);
+    return nullptr;
 }
 
 // "help" and "help train" as "--help" and "train --help".
@@ -188,14 +206,26 @@ int dispatch(const std::vector<std::unique_ptr<Command>>& commands,
         return kUserError;
     }
     if (!arguments[0].starts_with('-')) refuse_unknown_command(commands, arguments[0]);
+    if (const CLI::App* group = group_named(commands, app, arguments[0]); group != nullptr) {
+        if (arguments.size() == 1) {
+            std::fputs(group->help("garam").c_str(), stderr);
+            return kUserError;
+        }
+        if (!arguments[1].starts_with('-'))
+            refuse_unknown_command(commands, arguments[1], arguments[0]);
+    }
     try {
         // CLI11 takes the arguments from the back.
-        std::vector<std::string> reversed;
-        std::transform(arguments.rbegin(), arguments.rend(), std::back_inserter(reversed), guarded);
+        std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
         app.parse(reversed);
     } catch (const CLI::CallForHelp&) {
-        const std::vector<CLI::App*> chosen = app.get_subcommands();
-        print(chosen.empty() ? app.help() : chosen.front()->help("garam"));
+        const CLI::App* chosen = &app;
+        std::string before;
+        while (!chosen->get_subcommands().empty()) {
+            before += (before.empty() ? "" : " ") + chosen->get_name();
+            chosen = chosen->get_subcommands().front();
+        }
+        print(chosen->help(before));
         return 0;
     } catch (const CLI::CallForVersion&) {
         print(std::string("garam ") + GARAM_VERSION + "\n");

@@ -68,14 +68,26 @@ class Inspector {
     RowPlace place(std::size_t source, std::int64_t index) const {
         return {source, sources_[source].whole.row(index), ""};
     }
-    // The beginning of a sample's text, or of its targets alone, on a line.
+    // What a sample says, on a line: its targets alone, or from where it differs from another sample of its
+    // source, since all begin with what the template and the instruction say.
     std::string text_of(std::size_t source, std::int64_t index, bool targets_only) const {
         constexpr std::size_t kTokens = 256;
-        const Sample sample = sources_[source].whole.sample(index);
+        const SampleTable& table = sources_[source].whole;
+        const Sample sample = table.sample(index);
+        std::size_t begin = 0;
+        if (!targets_only && table.size() > 1) {
+            const std::vector<std::int32_t> other = table.sample(index == 0 ? 1 : 0).ids;
+            while (begin < sample.ids.size() && sample.labels[begin] == kIgnore &&
+                   begin < other.size() && sample.ids[begin] == other[begin])
+                ++begin;
+        }
+        const bool differs = begin < sample.ids.size() && sample.labels[begin] == kIgnore;
+        if (!differs) begin = 0;
         std::vector<std::int32_t> ids;
-        for (std::size_t t = 0; t < sample.ids.size() && ids.size() < kTokens; ++t)
+        for (std::size_t t = begin; t < sample.ids.size() && ids.size() < kTokens; ++t)
             if (!targets_only || sample.labels[t] != kIgnore) ids.push_back(sample.ids[t]);
-        return shortened(without_outer_space(tokenizer_.decode(ids, true)), kExampleCharacters);
+        return (begin > 0 ? "…" : "") +
+               shortened(without_outer_space(tokenizer_.decode(ids, true)), kExampleCharacters);
     }
 
     void measure_lengths() {

@@ -1,7 +1,7 @@
 // What a data set looks like to the model that is trained on it, counted before anything is trained.
 //
 // One pass over the tables of samples, on all processors. Beside the tables themselves, which are mapped, it
-// holds 32 bytes a sample.
+// holds fewer than 100 bytes a sample.
 #pragma once
 
 #include <array>

@@ -115,11 +115,9 @@ class Warner {
             share(set->targets_lost, targets));
         if (found_.end_cut.count > 0)
             message += fmt::format(
-                "; {} where an answer ends is cut off, so it teaches nothing of "
-                "stopping",
-                found_.end_cut.count == 1
-                    ? "in 1 row the place"
-                    : "in " + counted(found_.end_cut.count, "row") + " the place");
+                "; in {} the end of the answer is cut off, which teaches nothing "
+                "of stopping",
+                counted(found_.end_cut.count, "row"));
         std::string advice =
             fmt::format("train.max_length={} loses nothing", found_.lossless_length);
         if (found_.one_percent_length > set->max_length &&
@@ -218,6 +216,15 @@ class Warner {
                  conflicts);
     }
 
+    // Whether rows of a source that is trained on are held out.
+    bool is_split() const {
+        const RowPlace& row = found_.leakage.examples.front();
+        const std::string& name = found_.sources[row.source].name;
+        return std::any_of(
+            found_.sources.begin(), found_.sources.end(),
+            [&](const SourceSummary& source) { return !source.validation && source.name == name; });
+    }
+
     void balance() {
         if (found_.answers.empty()) return;
         const AnswerCount& most = found_.answers.front();
@@ -247,8 +254,7 @@ class Warner {
             warn("beyond_positions",
                  fmt::format("the longest row has {} tokens, but the model was made for {}",
                              grouped_digits(longest), grouped_digits(options.model_positions)),
-                 fmt::format("train.max_length={}", options.model_positions),
-                 {1, {found_.longest}, ""});
+                 fmt::format("train.max_length={}", options.model_positions), longest_row());
         // By quantiles 50 and 99; see LengthQuantiles::kPercent.
         const std::int64_t median = found_.kept.at[3];
         const std::int64_t most = found_.kept.at[7];
@@ -265,7 +271,14 @@ class Warner {
                          grouped_digits(longest), grouped_digits(median), step),
              fmt::format("train.max_length={} takes the 1 % of longest rows down to the others",
                          std::max<std::int64_t>(2, most)),
-             {1, {found_.longest}, ""});
+             longest_row());
+    }
+
+    // Of those that are cut to one length none is the longest.
+    Finding longest_row() const {
+        Finding finding{1, {}, ""};
+        if (found_.truncated.count == 0) finding.examples = {found_.longest};
+        return finding;
     }
 
     void schedule() {

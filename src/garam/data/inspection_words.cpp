@@ -54,7 +54,10 @@ std::vector<std::string> facts_in_words(const Inspection& inspection) {
     lines.push_back(tokens + ".");
     std::string longest = "The longest row is " + escape_controls(inspection.longest.where) +
                           " with " + counted(inspection.whole.at.back(), "token");
-    if (inspection.longest_step > 0)
+    if (inspection.truncated.count > 0)
+        longest += ", of which " + grouped_digits(inspection.options.loader.max_length) +
+                   " are kept at most";
+    else if (inspection.longest_step > 0)
         longest += ", in step " + grouped_digits(inspection.longest_step) + " of the first epoch";
     lines.push_back(longest + ".");
     const std::int64_t validation = inspection.validation().kept;

@@ -94,6 +94,10 @@ SampleTables read_sample_tables(std::vector<OpenSource> sources, const DataConfi
     SampleCache cache(folder);
     const std::string digest = folder.empty() ? std::string() : tokenizer_digest(tokenizer);
     SampleTables all;
+    if (config.cache && folder.empty())
+        all.notes.push_back(
+            "there is no home folder to keep samples in; they lie in a temporary file and are made "
+            "again by the next run (set data.cache_dir)");
     for (OpenSource& source : sources) {
         const Json key = folder.empty()
                              ? Json()
@@ -110,7 +114,8 @@ SampleTables read_sample_tables(std::vector<OpenSource> sources, const DataConfi
         samples.report.file = source.name();
         all.sources.push_back(std::move(samples));
     }
-    all.notes = cache.take_notes();
+    for (std::string& note : cache.take_notes())
+        all.notes.push_back(std::move(note));
     return all;
 }
 

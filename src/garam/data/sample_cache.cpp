@@ -131,9 +131,10 @@ SampleCache::SampleCache(fs::path folder) : folder_(std::move(folder)) {
 }
 
 void SampleCache::not_kept(const std::string& why) {
+    const bool says_what_to_do = why.find("data.cache_dir") != std::string::npos;
     notes_.push_back(folder_.string() + ": samples cannot be kept here: " + why +
-                     "; they lie in a temporary file and are made again by the next run (set "
-                     "data.cache_dir)");
+                     "; they lie in a temporary file and are made again by the next run" +
+                     (says_what_to_do ? "" : " (set data.cache_dir)"));
 }
 
 std::vector<std::string> SampleCache::take_notes() {

@@ -76,7 +76,7 @@ TEST_F(DataInspectTest, TellsWhatTheRowsAre) {
     const RunResult result = inspect({});
     ASSERT_EQ(result.status, 0) << result.err;
     for (const char* part :
-         {"rows.jsonl", "prompt, completion", "⟦answer 0<|endoftext|>⟧", "1 warning\n",
+         {"rows.jsonl", "prompt, completion", "⟦answer 0<|im_end|>⟧", "1 warning\n",
           "duplicates: ", "first: rows.jsonl:42, as rows.jsonl:4"})
         EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.out;
     EXPECT_EQ(result.out.find('\x1b'), std::string::npos);
@@ -131,7 +131,8 @@ TEST_F(DataInspectTest, PartHeldOut) {
 
 TEST_F(DataInspectTest, TruncatedRowsAreCountedWhole) {
     // "ask 10? " are 8 tokens: of rows of two digits nothing is left to learn at 8.
-    const Json found = json({"data.train=clean.jsonl", "train.max_length=8"});
+    const Json found = json(
+        {"data.train=clean.jsonl", "train.max_length=8", "train.per_device_train_batch_size=2"});
     EXPECT_EQ(found.at("train").at("kept").integer(), 10);
     EXPECT_EQ(found.at("train").at("dropped").at("beyond_max_length").integer(), 30);
     EXPECT_EQ(found.at("train").at("tokens").integer(), 10 * 8);
@@ -169,7 +170,7 @@ TEST_F(DataInspectTest, TrainingAndInspectionShareTheCache) {
     EXPECT_TRUE(says(json({}), "from the cache"));
     const RunResult plan = run_garam({"plan", "job.yaml"}, dir_.path().string());
     EXPECT_EQ(plan.status, 0) << plan.err;
-    EXPECT_NE((plan.out + plan.err).find("from the cache"), std::string::npos) << plan.out;
+    EXPECT_NE((plan.out + plan.err).find("kept from before"), std::string::npos) << plan.out;
 }
 
 TEST_F(DataInspectTest, WhatIsMissingIsNamed) {
