@@ -6,83 +6,70 @@
 #include <vector>
 
 #include "data/expect_error.h"
+#include "data/read_rows.h"
+#include "garam/data/line_reader.h"
 #include "testing/temp_dir.h"
 
 namespace garam {
 namespace {
 
+using testing::read_all;
 using testing::TempDir;
-
-std::vector<JsonLines::Line> all_lines(const std::filesystem::path& path,
-                                       std::size_t max_lines = 1000,
-                                       std::size_t max_bytes = 1 << 20) {
-    JsonLines reader(path);
-    std::vector<JsonLines::Line> lines;
-    std::vector<JsonLines::Line> block;
-    while (reader.next(block, max_lines, max_bytes))
-        lines.insert(lines.end(), block.begin(), block.end());
-    return lines;
-}
 
 TEST(JsonLines, PassesOverMarksCarriageReturnsAndBlankLines) {
     const TempDir dir;
     const auto file =
         dir.write("a.jsonl", "\xEF\xBB\xBF{\"a\":1}\r\n\r\n  \t\n{\"b\":2}\n\n\n{\"c\":3}");
-    const auto lines = all_lines(file);
-    ASSERT_EQ(lines.size(), 3u);
-    EXPECT_EQ(lines[0].text, "{\"a\":1}");
-    EXPECT_EQ(lines[0].number, 1);
-    EXPECT_EQ(lines[1].text, "{\"b\":2}");
-    EXPECT_EQ(lines[1].number, 4);
-    EXPECT_EQ(lines[2].text, "{\"c\":3}");
-    EXPECT_EQ(lines[2].number, 7);
-}
-
-TEST(JsonLines, BlocksEndAtLinesOrBytesAndLoseNothing) {
-    const TempDir dir;
-    std::string content;
-    for (int i = 0; i < 100; ++i)
-        content += "line" + std::to_string(i) + "\n";
-    const auto file = dir.write("a.jsonl", content);
-    for (const std::size_t max_lines : {1u, 7u, 1000u}) {
-        for (const std::size_t max_bytes : {1u, 20u, 100000u}) {
-            const auto lines = all_lines(file, max_lines, max_bytes);
-            ASSERT_EQ(lines.size(), 100u);
-            for (int i = 0; i < 100; ++i) {
-                EXPECT_EQ(lines[static_cast<std::size_t>(i)].text, "line" + std::to_string(i));
-                EXPECT_EQ(lines[static_cast<std::size_t>(i)].number, i + 1);
-            }
-        }
-    }
-    JsonLines reader(file);
-    std::vector<JsonLines::Line> block;
-    ASSERT_TRUE(reader.next(block, 7, 1 << 20));
-    EXPECT_EQ(block.size(), 7u);
-    ASSERT_TRUE(reader.next(block, 1000, 11));
-    EXPECT_EQ(block.size(), 3u);  // of 5 bytes each: the third one reaches 11
+    const auto rows = read_all(file);
+    ASSERT_EQ(rows.texts(), (std::vector<std::string>{"{\"a\": 1}", "{\"b\": 2}", "{\"c\": 3}"}));
+    EXPECT_EQ(rows.places[0], file.string() + ":1");
+    EXPECT_EQ(rows.places[1], file.string() + ":4");
+    EXPECT_EQ(rows.places[2], file.string() + ":7");
+    EXPECT_EQ(rows.schema.format, "jsonl");
+    EXPECT_TRUE(rows.schema.columns.empty());
 }
 
 TEST(JsonLines, LinesLongerThanTheReadBuffer) {
     const TempDir dir;
     const std::string longer(700'001, 'x');
-    const auto lines = all_lines(dir.write("a.jsonl", "a\n" + longer + "\nb\n"));
-    ASSERT_EQ(lines.size(), 3u);
-    EXPECT_EQ(lines[1].text, longer);
-    EXPECT_EQ(lines[2].text, "b");
+    const auto file = dir.write("a.txt", "a\n" + longer + "\nb\n");
+    LineReader reader(file);
+    std::string text;
+    ASSERT_TRUE(reader.append_next(text));
+    ASSERT_TRUE(reader.append_next(text));
+    EXPECT_EQ(text, "a" + longer);
+    text.clear();
+    ASSERT_TRUE(reader.append_next(text));
+    EXPECT_EQ(text, "b");
+    EXPECT_EQ(reader.number(), 3);
+    EXPECT_FALSE(reader.append_next(text));
 }
 
-TEST(JsonLines, EmptyFileHasNoLines) {
+TEST(JsonLines, BatchesEndAtRowsOrBytesAndLoseNothing) {
     const TempDir dir;
-    EXPECT_TRUE(all_lines(dir.write("a.jsonl", "")).empty());
-    EXPECT_TRUE(all_lines(dir.write("b.jsonl", "\xEF\xBB\xBF\n\n")).empty());
+    std::string many;
+    for (int i = 0; i < 10000; ++i)
+        many += "{\"i\": " + std::to_string(i) + "}\n";
+    const auto few_bytes = read_all(dir.write("many.jsonl", many));
+    ASSERT_EQ(few_bytes.rows.size(), 10000u);
+    EXPECT_EQ(few_bytes.rows[9999].at("i").integer(), 9999);
+    EXPECT_EQ(few_bytes.sizes, (std::vector<std::int64_t>{4096, 4096, 1808}));
+
+    const std::string large = "{\"t\": \"" + std::string(9 << 20, 'x') + "\"}\n";
+    EXPECT_EQ(read_all(dir.write("large.jsonl", large + large + large)).sizes,
+              (std::vector<std::int64_t>{2, 1}));
+}
+
+TEST(JsonLines, EmptyFileHasNoRows) {
+    const TempDir dir;
+    EXPECT_TRUE(read_all(dir.write("a.jsonl", "")).rows.empty());
+    EXPECT_TRUE(read_all(dir.write("b.jsonl", "\xEF\xBB\xBF\n\n")).rows.empty());
 }
 
 TEST(JsonLines, RefusesWhatIsNoSuchFile) {
     const TempDir dir;
-    EXPECT_ERROR(JsonLines(dir / "none.jsonl"), "none.jsonl", "no such file");
-    EXPECT_ERROR(JsonLines(dir.path()), "is a folder", ".jsonl");
-    EXPECT_ERROR(JsonLines(dir.write("a.CSV", "a,b\n")), ".csv files are not supported", ".jsonl");
-    EXPECT_ERROR(all_lines(dir.write("a.jsonl", "\xFF\xFE{")), "UTF-16", "UTF-8");
+    EXPECT_ERROR(read_all(dir / "none.jsonl"), "none.jsonl", "no such file");
+    EXPECT_ERROR(read_all(dir.write("a.jsonl", "\xFF\xFE{")), "UTF-16", "UTF-8");
 }
 
 TEST(ParseRow, NamesFileLineAndColumn) {

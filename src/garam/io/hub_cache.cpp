@@ -124,26 +124,32 @@ fs::path hub_cache_folder() {
     return fs::path(variable("HOME")) / ".cache" / "huggingface" / "hub";
 }
 
+fs::path find_hub_snapshot(const std::string& given, HubKind kind) {
+    const std::optional<HubName> name = parse_hub_name(given);
+    GARAM_CHECK(name, "no name of the hub: " + given);
+    std::string folder = (kind == HubKind::model ? "models--" : "datasets--") + name->repository;
+    folder.replace(folder.find('/'), 1, "--");
+    const fs::path cache = hub_cache_folder();
+    const std::string revision = name->revision.empty() ? "main" : name->revision;
+    const fs::path snapshot = find_snapshot(cache / folder, revision);
+    if (!snapshot.empty()) return snapshot;
+
+    std::string others;
+    for (const std::string& other : cached_revisions(cache / folder))
+        others += (others.empty() ? "" : ", ") + name->repository + "@" + other;
+    throw Error(given + ": is no file or folder, and the Hugging Face cache (" + cache.string() +
+                ") does not hold it" + (others.empty() ? "" : " (it holds " + others + ")") +
+                "; if it is on the hub, download it with: hf download " + name->repository +
+                (kind == HubKind::data_set ? " --repo-type dataset" : "") +
+                (name->revision.empty() ? "" : " --revision " + name->revision));
+}
+
 FoundFiles find_model_path(const fs::path& given) {
     std::error_code error;
     if (fs::exists(given, error) || error) return {given, ""};
     const std::optional<HubName> name = parse_hub_name(given.string());
     if (!name) return {given, ""};
-    std::string folder = "models--" + name->repository;
-    folder.replace(folder.find('/'), 1, "--");
-    const fs::path cache = hub_cache_folder();
-    const std::string revision = name->revision.empty() ? "main" : name->revision;
-    const fs::path snapshot = find_snapshot(cache / folder, revision);
-    if (!snapshot.empty()) return {snapshot, name->repository};
-
-    std::string others;
-    for (const std::string& other : cached_revisions(cache / folder))
-        others += (others.empty() ? "" : ", ") + name->repository + "@" + other;
-    throw Error(given.string() + ": is no file or folder, and the Hugging Face cache (" +
-                cache.string() + ") does not hold it" +
-                (others.empty() ? "" : " (it holds " + others + ")") +
-                "; if it is on the hub, download it with: hf download " + name->repository +
-                (name->revision.empty() ? "" : " --revision " + name->revision));
+    return {find_hub_snapshot(given.string(), HubKind::model), name->repository};
 }
 
 }  // namespace garam

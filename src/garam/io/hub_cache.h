@@ -3,6 +3,7 @@
 //   <cache>/models--org--name/refs/<revision>       a file with the name of a commit
 //   <cache>/models--org--name/snapshots/<commit>/   the files, mostly links into blobs/
 //
+// Data sets lie beside them as datasets--org--name.
 // The cache is only read. Nothing is ever downloaded.
 #pragma once
 
@@ -31,5 +32,10 @@ struct FoundFiles {
 // hub name, else that repository's snapshot in the cache. Throws Error with the command that downloads
 // it when the cache does not hold it.
 FoundFiles find_model_path(const std::filesystem::path& given);
+
+enum class HubKind { model, data_set };
+// The snapshot of a name that parse_hub_name() takes. Throws Error with the command that downloads it when the
+// cache does not hold it.
+std::filesystem::path find_hub_snapshot(const std::string& given, HubKind kind);
 
 }  // namespace garam
