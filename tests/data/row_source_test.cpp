@@ -142,20 +142,20 @@ TEST(JsonDocuments, ListsObjectsWithAListAndColumns) {
 
 TEST(JsonDocuments, WhatIsWrongNamesFileAndLine) {
     const TempDir dir;
-    const auto error = [&](const char* text, auto... parts) {
+    const auto refused = [&](const char* text, auto... parts) {
         EXPECT_ERROR(read_all(dir.write("a.json", text)), "a.json", parts...);
     };
-    error("[{\"a\": 1},\n{\"a\": 2", ":2", "ends within");
-    error("[{\"a\": 1}\n", ":2", "comma");
-    error("[{\"a\": 1},\n]", "last comma");
-    error("[{\"a\": 1}] x", "follows");
-    error("[{\"a\": 1},\n{\"a\" 2}]", ":2", "not valid JSON");
-    error("[{\"a\": 1}, 2]", "not number");
-    error("{\"a\": [1, 2], \"b\": [1]}", "\"b\"", "1 values");
-    error("{\"a\": [{}], \"b\": [{}]}", "\"b\"", "another list");
-    error("{\"a\": 1}", "no list");
-    error("", "empty");
-    error("12", "no JSON list");
+    refused("[{\"a\": 1},\n{\"a\": 2", ":2", "ends within");
+    refused("[{\"a\": 1}\n", ":2", "comma");
+    refused("[{\"a\": 1},\n]", "last comma");
+    refused("[{\"a\": 1}] x", "follows");
+    refused("[{\"a\": 1},\n{\"a\" 2}]", ":2", "not valid JSON");
+    refused("[{\"a\": 1}, 2]", "not number");
+    refused("{\"a\": [1, 2], \"b\": [1]}", "\"b\"", "1 values");
+    refused("{\"a\": [{}], \"b\": [{}]}", "\"b\"", "another list");
+    refused("{\"a\": 1}", "no list");
+    refused("", "empty");
+    refused("12", "no JSON list");
 }
 
 TEST(JsonDocuments, LargeListsStream) {
