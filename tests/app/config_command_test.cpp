@@ -140,9 +140,9 @@ TEST(ConfigCommand, ChecksThatAFilesKeysGoTogether) {
     folder.write("c.yaml", "model: m\ndata: {train: t}\ntrain: {eval_steps: 5}\n");
     const RunResult result = run_garam({"config", "c.yaml"}, folder.path().string());
     EXPECT_EQ(result.status, 2);
-    EXPECT_EQ(
-        result.err,
-        "garam: error: train.eval_steps needs data.validation: name a file, or set it to null\n");
+    EXPECT_EQ(result.err,
+              "garam: error: train.eval_steps needs data.validation: name a file (or set "
+              "data.validation_split or data.validation_fraction), or set it to null\n");
 }
 
 TEST(ConfigCommand, RefusesWhatIsNoConfigFile) {

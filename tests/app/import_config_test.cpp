@@ -47,7 +47,7 @@ TEST(ImportConfig, Trl) {
     EXPECT_EQ(imported.dialect, Dialect::trl);
     const JobConfig job = job_of(imported);
     EXPECT_EQ(job.model, "models/base");
-    EXPECT_EQ(job.data.train, "rows/chats.jsonl");
+    EXPECT_EQ(job.data.train, std::vector<std::string>{"rows/chats.jsonl"});
     EXPECT_EQ(job.train.method, "lora");
     EXPECT_EQ(job.lora.r, 8);
     EXPECT_EQ(job.lora.lora_alpha, 16);
@@ -87,7 +87,10 @@ TEST(ImportConfig, Axolotl) {
     EXPECT_EQ(imported.dialect, Dialect::axolotl);
     const JobConfig job = job_of(imported);
     EXPECT_EQ(job.model, "models/base");
-    EXPECT_EQ(job.data.train, "rows/chats.jsonl");
+    EXPECT_EQ(job.data.train, (std::vector<std::string>{"rows/chats.jsonl", "rows/more.jsonl"}));
+    EXPECT_EQ(job.data.validation_fraction, 0.05);
+    EXPECT_EQ(job.data.cache_dir, "last_run_prepared");
+    EXPECT_TRUE(job.data.columns.empty());
     EXPECT_EQ(job.train.method, "lora");
     EXPECT_EQ(job.lora.r, 32);
     EXPECT_EQ(job.lora.lora_alpha, 16);
@@ -108,8 +111,6 @@ TEST(ImportConfig, Axolotl) {
     EXPECT_EQ(left_out(imported, "train.group_by_length"), "");
     EXPECT_LEFT_OUT(imported, "adapter", "GGUF");
     EXPECT_LEFT_OUT(imported, "load_in_4bit", "GGUF");
-    EXPECT_LEFT_OUT(imported, "datasets.1.path", "join");
-    EXPECT_LEFT_OUT(imported, "val_set_size", "data.validation");
     EXPECT_LEFT_OUT(imported, "evals_per_epoch", "train.eval_steps");
     EXPECT_LEFT_OUT(imported, "flash_attention", "linear memory");
     EXPECT_LEFT_OUT(imported, "special_tokens.pad_token", "model's own files");
@@ -119,8 +120,8 @@ TEST(ImportConfig, LlamaFactory) {
     const ImportedConfig imported = import_file("llama_factory.yaml");
     EXPECT_EQ(imported.dialect, Dialect::llama_factory);
     const JobConfig job = job_of(imported);
-    EXPECT_EQ(job.data.train, "rows/chats.jsonl");
-    EXPECT_EQ(job.data.validation, "rows/held_out.jsonl");
+    EXPECT_EQ(job.data.train, std::vector<std::string>{"rows/chats.jsonl"});
+    EXPECT_EQ(job.data.validation, std::vector<std::string>{"rows/held_out.jsonl"});
     EXPECT_EQ(job.lora.r, 8);
     EXPECT_EQ(job.lora.lora_alpha, 16);  // twice the rank
     EXPECT_EQ(job.lora.target_modules, std::vector<std::string>{"all-linear"});
@@ -131,7 +132,7 @@ TEST(ImportConfig, LlamaFactory) {
     EXPECT_TRUE(job.train.assistant_only_loss);
     EXPECT_EQ(job.train.resume_from_checkpoint, "false");
     EXPECT_LEFT_OUT(imported, "template", "chat template");
-    EXPECT_LEFT_OUT(imported, "max_samples", "whole");
+    EXPECT_EQ(job.data.max_rows, 1000);
     EXPECT_EQ(job.loraplus_lr_ratio, 16);
     EXPECT_LEFT_OUT(imported, "trust_remote_code", "no code");
 }
@@ -141,7 +142,7 @@ TEST(ImportConfig, Unsloth) {
     EXPECT_EQ(imported.dialect, Dialect::unsloth);
     const JobConfig job = job_of(imported);
     EXPECT_EQ(job.model, "models/base");
-    EXPECT_EQ(job.data.train, "rows/texts.jsonl");
+    EXPECT_EQ(job.data.train, std::vector<std::string>{"rows/texts.jsonl"});
     EXPECT_EQ(job.lora.r, 16);
     EXPECT_EQ(job.lora.target_modules.size(), 7u);
     EXPECT_EQ(job.train.seed, 3407);
@@ -195,14 +196,16 @@ TEST(ImportConfig, SettingsOfPeft) {
 TEST(ImportConfig, AllWeightsAndRowsThatAreElsewhere) {
     const ImportedConfig imported = import_file("full_finetune.yaml");
     EXPECT_EQ(imported.dialect, Dialect::trl);
-    EXPECT_EQ(imported.missing.find("data.train is not set"), 0u) << imported.missing;
-    EXPECT_LEFT_OUT(imported, "dataset_name", "data.train");
+    EXPECT_NE(imported.yaml.find("trl-lib/Capybara"), std::string::npos) << imported.yaml;
     EXPECT_LEFT_OUT(imported, "train.warmup_ratio", "no warm-up");
     EXPECT_LEFT_OUT(imported, "train.group_by_length", "one length");
     EXPECT_LEFT_OUT(imported, "lora.lora_dropout", "all weights");
     EXPECT_LEFT_OUT(imported, "train.eval_steps", "data.validation");
     EXPECT_LEFT_OUT(imported, "deepspeed", "one process");
-    EXPECT_NE(imported.to_text("f").find("# Before it can be trained with: data.train"),
+    const ImportedConfig remote =
+        import_text("model_name_or_path: a\ndataset_name: s3://rows\nuse_peft: false\n");
+    EXPECT_LEFT_OUT(remote, "dataset_name", "nothing is downloaded");
+    EXPECT_NE(remote.to_text("f").find("# Before it can be trained with: data.train"),
               std::string::npos);
 
     const TempDir dir;
@@ -221,8 +224,95 @@ TEST(ImportConfig, ValuesThatAreWrongAreLeftOutWithTheReason) {
     EXPECT_LEFT_OUT(imported, "sequence_len", "is not a whole number");
     EXPECT_LEFT_OUT(imported, "lr_scheduler", "none of");
     EXPECT_LEFT_OUT(imported, "optimizer", "AdamW");
-    EXPECT_LEFT_OUT(imported, "datasets.0.type", "rewrite");
     EXPECT_EQ(job_of(imported).train.lr_scheduler_type, "cosine");
+}
+
+TEST(ImportConfig, ListsOfDataSetsWithTheirColumns) {
+    const ImportedConfig imported = import_text(
+        "base_model: a\nadapter: lora\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n"
+        "micro_batch_size: 1\nchat_template: chatml\n"
+        "datasets:\n  - path: json\n    data_files: [a.json, b.json]\n    type: chat_template\n"
+        "    split: train[:90%]\n    field_messages: talk\n"
+        "    message_property_mappings: {role: who, content: said}\n"
+        "    roles: {user: [customer, human], assistant: [agent]}\n"
+        "  - path: org/name\n    name: small\n    split: test\n    field_messages: other\n"
+        "    type: input_output\n    roles_to_train: [user]\n"
+        "  - path: c.parquet\n    type: alpaca\n"
+        "test_datasets:\n  - path: d.csv\n    type: completion\n    field: body\n");
+    const JobConfig job = job_of(imported);
+    EXPECT_EQ(job.data.train,
+              (std::vector<std::string>{"a.json", "b.json", "org/name", "c.parquet"}));
+    EXPECT_EQ(job.data.train_split, "train[:90%]");
+    EXPECT_EQ(job.data.validation, std::vector<std::string>{"d.csv"});
+    EXPECT_EQ(
+        job.data.columns,
+        (TextMap{{"messages", "talk"}, {"role", "who"}, {"content", "said"}, {"text", "body"}}));
+    EXPECT_EQ(job.data.roles, (TextMap{{"customer", "user"}, {"agent", "assistant"}}));
+    EXPECT_EQ(job.data.chat_template, "chatml");
+    EXPECT_LEFT_OUT(imported, "datasets.1.name", "configurations");
+    EXPECT_LEFT_OUT(imported, "datasets.1.split", "all sources");
+    EXPECT_LEFT_OUT(imported, "datasets.1.field_messages", "all sources");
+    EXPECT_LEFT_OUT(imported, "datasets.1.type", "data.columns");
+    EXPECT_LEFT_OUT(imported, "datasets.1.roles_to_train", "data.roles");
+    EXPECT_EQ(left_out(imported, "datasets.2.type"), "");
+}
+
+TEST(ImportConfig, SplitsOfTrl) {
+    const ImportedConfig imported = import_text(
+        "model_name_or_path: a\nuse_peft: true\ndataset_name: org/name\ndataset_config: en\n"
+        "dataset_train_split: train_sft\ndataset_test_split: test_sft\neval_strategy: steps\n"
+        "eval_steps: 10\nchat_template_path: own.jinja\n");
+    const JobConfig job = job_of(imported);
+    EXPECT_EQ(job.data.train, std::vector<std::string>{"org/name"});
+    EXPECT_EQ(job.data.train_split, "train_sft");
+    EXPECT_EQ(job.data.validation_split, "test_sft");
+    EXPECT_EQ(job.data.chat_template, "own.jinja");
+    EXPECT_EQ(job.train.eval_steps, 10);
+    EXPECT_LEFT_OUT(imported, "dataset_config", "configurations");
+    const ImportedConfig without = import_text(
+        "model_name_or_path: a\nuse_peft: true\ndataset_name: org/name\n"
+        "dataset_test_split: test_sft\neval_strategy: 'no'\n");
+    EXPECT_EQ(job_of(without).data.validation_split, "");
+}
+
+TEST(ImportConfig, NamesOfLlamaFactoryStandInItsTable) {
+    const TempDir dir;
+    dir.write("dataset_info.json", R"({
+        "calls": {"file_name": "calls.json", "formatting": "sharegpt",
+                  "columns": {"messages": "talk", "tools": "functions"},
+                  "tags": {"role_tag": "who", "content_tag": "said", "user_tag": "customer",
+                           "assistant_tag": "agent", "function_tag": "call"}},
+        "hub": {"hf_hub_url": "org/name", "subset": "en", "split": "sft"},
+        "asks": {"file_name": "asks.json", "columns": {"prompt": "ask", "response": "say", "history": "past"}},
+        "pairs": {"file_name": "pairs.json", "ranking": true},
+        "scripted": {"script_url": "x"}})");
+    const ImportedConfig imported = import_text(
+        "model_name_or_path: a\nstage: sft\nfinetuning_type: lora\nlora_target: "
+        "all\ndataset_dir: " +
+        dir.path().string() +
+        "\ndataset: calls, hub,asks,pairs,scripted,nowhere,rows/x.jsonl\nval_size: 0.1\n"
+        "mask_history: true\n");
+    const JobConfig job = job_of(imported);
+    EXPECT_EQ(job.data.train,
+              (std::vector<std::string>{(dir / "calls.json").string(), "org/name",
+                                        (dir / "asks.json").string(), "rows/x.jsonl"}));
+    EXPECT_EQ(job.data.train_split, "sft");
+    EXPECT_EQ(job.data.validation_fraction, 0.1);
+    EXPECT_EQ(job.data.train_on_turns, "last");
+    EXPECT_EQ(job.data.columns, (TextMap{{"messages", "talk"},
+                                         {"tools", "functions"},
+                                         {"role", "who"},
+                                         {"content", "said"},
+                                         {"instruction", "ask"},
+                                         {"output", "say"}}));
+    EXPECT_EQ(job.data.roles,
+              (TextMap{{"customer", "user"}, {"agent", "assistant"}, {"call", "function_call"}}));
+    std::string told;
+    for (const std::string& line : imported.left_out)
+        told += line + "\n";
+    for (const char* part : {"preference data", "by script", "nowhere is a name of",
+                             "history is not read", "hub: of several configurations"})
+        EXPECT_NE(told.find(part), std::string::npos) << part << " in\n" << told;
 }
 
 TEST(ImportConfig, RefusesWhatIsNobodys) {

@@ -24,7 +24,8 @@ std::string quote(const std::string& text) {
 RunResult run_shell(const std::string& command, const std::string& folder) {
     const TempDir temp;
     const std::string line = (folder.empty() ? "" : "cd " + quote(folder) + " && ") +
-                             "GARAM=" + quote(GARAM_BINARY) + " && { " + command + " ; } >" +
+                             "export XDG_CACHE_HOME=" + quote(temp / "cache") +
+                             " && GARAM=" + quote(GARAM_BINARY) + " && { " + command + " ; } >" +
                              quote(temp / "out") + " 2>" + quote(temp / "err") + " </dev/null";
     const int raw = std::system(line.c_str());
     RunResult result;

@@ -72,14 +72,18 @@ class ByteTokenizer : public Tokenizer {
         }
         return std::nullopt;
     }
+    // Empty for an id that names no token.
     std::string token_of(std::int32_t id) const override {
-        if (id >= kFirstMerge) return setup_.merges.at(static_cast<std::size_t>(id - kFirstMerge));
-        if (id >= kFirstSpecial)
-            return setup_.specials.at(static_cast<std::size_t>(id - kFirstSpecial));
-        return std::string(1, static_cast<char>(id - 3));
+        const std::vector<std::string>& texts = id >= kFirstMerge ? setup_.merges : setup_.specials;
+        const std::int32_t first = id >= kFirstMerge ? kFirstMerge : kFirstSpecial;
+        if (id >= kFirstSpecial) {
+            const auto at = static_cast<std::size_t>(id - first);
+            return at < texts.size() ? texts[at] : "";
+        }
+        return id >= 3 && id < 256 + 3 ? std::string(1, static_cast<char>(id - 3)) : "";
     }
     bool is_special(std::int32_t id) const override {
-        return id >= kFirstSpecial && id < kFirstMerge;
+        return id >= kFirstSpecial && id < kFirstMerge && !token_of(id).empty();
     }
     std::optional<std::int32_t> bos_id() const override { return id_of(setup_.bos); }
     std::optional<std::int32_t> eos_id() const override { return id_of(setup_.eos); }

@@ -147,6 +147,8 @@ TEST_F(ChatRows, BadMessagesAreNamed) {
                  "messages[0]: content must be a text");
     EXPECT_ERROR(read(R"({"messages": [{"role": "assistant", "content": "x", "weight": 0.5}]})"),
                  "messages[0]: weight must be 0 or 1");
+    EXPECT_ERROR(read(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
+                 "messages[0]: content has a part of the type \"image\"", "only texts");
 }
 
 TEST_F(ChatRows, TemplatesThatRefuseOrAreMissing) {

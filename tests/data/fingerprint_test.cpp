@@ -4,8 +4,14 @@
 
 #include <set>
 
+#include "garam/data/sample_table.h"
+
 namespace garam {
 namespace {
+
+std::uint64_t fingerprint(const std::vector<Sample>& samples) {
+    return table_of(samples).fingerprint();
+}
 
 TEST(Fingerprint, IsThatOfTheContent) {
     const std::vector<Sample> base = {{{1, 2, 3}, {-100, 2, 3}, 0}, {{4, 5}, {4, 5}, 1}};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "data/expect_error.h"
@@ -85,7 +86,7 @@ TEST(Loader, EverySplitCoversEachSampleOnceAnEpoch) {
         for (const bool shuffled : {false, true}) {
             for (const std::int64_t rows : {1, 2, 7, 53, 100}) {
                 for (const std::int64_t micro : {1, 3, 8, 100}) {
-                    const Loader loader(samples, {rows, micro, 64, packing, shuffled, 9});
+                    const Loader loader(table_of(samples), {rows, micro, 64, packing, shuffled, 9});
                     for (const std::int64_t epoch : {0, 1, 5}) {
                         auto seen = rows_of_epoch(loader, epoch);
                         std::sort(seen.begin(), seen.end());
@@ -101,7 +102,7 @@ TEST(Loader, CountsStepsAsTransformersDoes) {
     const auto samples = random_samples(53, 10, 1);
     // ceil(53 / 4) = 14 micro-batches, ceil(14 / 4) = 4 steps: 4 + 4 + 4 + 2, the last one with 1
     // row.
-    const Loader loader(samples, {4, 4, 64, false, true, 1});
+    const Loader loader(table_of(samples), {4, 4, 64, false, true, 1});
     EXPECT_EQ(loader.micro_batches_per_epoch(), 14);
     EXPECT_EQ(loader.steps_per_epoch(), 4);
     for (const std::int64_t epoch : {0, 2}) {
@@ -119,7 +120,7 @@ TEST(Loader, CountsStepsAsTransformersDoes) {
 
 TEST(Loader, EpochIsTheShareOfMicroBatchesDone) {
     const auto samples = random_samples(10, 10, 1);
-    const Loader loader(samples, {1, 4, 64, false, true, 1});  // steps of 4, 4, 2 of 10
+    const Loader loader(table_of(samples), {1, 4, 64, false, true, 1});  // steps of 4, 4, 2 of 10
     EXPECT_DOUBLE_EQ(loader.epoch_at(0), 0.4);
     EXPECT_DOUBLE_EQ(loader.epoch_at(1), 0.8);
     EXPECT_DOUBLE_EQ(loader.epoch_at(2), 1.0);
@@ -131,7 +132,7 @@ TEST(Loader, StepIsAFunctionOfItsNumberOnly) {
     const auto samples = random_samples(40, 30, 2);
     for (const bool packing : {false, true}) {
         const LoaderOptions options{3, 2, 64, packing, true, 77};
-        const Loader loader(samples, options);
+        const Loader loader(table_of(samples), options);
         const std::int64_t count = 4 * loader.steps_per_epoch();
         std::vector<std::vector<TokenBatch>> forward;
         for (std::int64_t s = 0; s < count; ++s)
@@ -141,16 +142,16 @@ TEST(Loader, StepIsAFunctionOfItsNumberOnly) {
             const std::uint64_t s = random.below(static_cast<std::uint64_t>(count));
             EXPECT_TRUE(equal(loader.step(static_cast<std::int64_t>(s)), forward[s])) << s;
         }
-        const Loader resumed(samples, options);
+        const Loader resumed(table_of(samples), options);
         EXPECT_TRUE(equal(resumed.step(count - 1), forward.back()));
-        const Loader other(samples, {3, 2, 64, packing, true, 78});
+        const Loader other(table_of(samples), {3, 2, 64, packing, true, 78});
         EXPECT_FALSE(equal(other.step(0), forward[0]));
     }
 }
 
 TEST(Loader, ShufflesEachEpochAnewAndWithoutBias) {
     const auto samples = random_samples(5, 5, 2);
-    const Loader loader(samples, {1, 1, 64, false, true, 5});
+    const Loader loader(table_of(samples), {1, 1, 64, false, true, 5});
     constexpr int kEpochs = 6000;
     constexpr int kOrders = 120;  // 5!, each expected 50 times
     std::map<std::vector<std::int64_t>, int> counts;
@@ -168,7 +169,7 @@ TEST(Loader, ShufflesEachEpochAnewAndWithoutBias) {
 
 TEST(Loader, WithoutShuffleRowsComeInOrder) {
     const auto samples = random_samples(20, 5, 2);
-    const Loader loader(samples, {3, 2, 64, false, false, 5});
+    const Loader loader(table_of(samples), {3, 2, 64, false, false, 5});
     const auto rows = rows_of_epoch(loader, 1);
     EXPECT_TRUE(std::is_sorted(rows.begin(), rows.end()));
 }
@@ -176,9 +177,9 @@ TEST(Loader, WithoutShuffleRowsComeInOrder) {
 TEST(Loader, GroupsByLengthWithinRunsOfTheShuffledOrder) {
     const auto samples = random_samples(403, 60, 3);
     LoaderOptions options{4, 2, 64, false, true, 9};
-    const Loader plain(samples, options);
+    const Loader plain(table_of(samples), options);
     options.group_by_length = true;
-    const Loader grouped(samples, options);
+    const Loader grouped(table_of(samples), options);
     // 403 / (8 * 4) = 12 steps a run: 96 rows.
     constexpr std::size_t kRun = 96;
     for (const std::int64_t epoch : {0, 3}) {
@@ -205,7 +206,7 @@ TEST(Loader, GroupsByLengthWithinRunsOfTheShuffledOrder) {
 TEST(Loader, PackedSamplesStayApart) {
     const auto samples = random_samples(60, 40, 3);
     for (const bool packing : {false, true}) {
-        const Loader loader(samples, {2, 3, 100, packing, true, 5});
+        const Loader loader(table_of(samples), {2, 3, 100, packing, true, 5});
         for (std::int64_t s = 0; s < loader.steps_per_epoch(); ++s) {
             for (const TokenBatch& batch : loader.step(s))
                 expect_whole_samples(batch, samples);
@@ -215,7 +216,7 @@ TEST(Loader, PackedSamplesStayApart) {
 
 TEST(Loader, PackingFillsBinsAndMixesLengthsAcrossSteps) {
     const auto samples = random_samples(400, 60, 3);
-    const Loader loader(samples, {2, 1, 128, true, true, 5});
+    const Loader loader(table_of(samples), {2, 1, 128, true, true, 5});
     EXPECT_GT(loader.packing_efficiency(), 0.98);
     EXPECT_LT(loader.units(), 400);
     std::int64_t tokens = 0;
@@ -246,7 +247,7 @@ TEST(Loader, PackingFillsBinsAndMixesLengthsAcrossSteps) {
 TEST(Loader, LargestBoundsEveryEpochAndIsReached) {
     for (const bool packing : {false, true}) {
         const auto samples = random_samples(9, 20, 4);
-        const Loader loader(samples, {2, 1, 32, packing, true, 5});
+        const Loader loader(table_of(samples), {2, 1, 32, packing, true, 5});
         const Loader::Largest& bound = loader.largest();
         Loader::Largest seen;
         for (std::int64_t s = 0; s < 400 * loader.steps_per_epoch(); ++s) {
@@ -270,7 +271,7 @@ TEST(Loader, LargestBoundsEveryEpochAndIsReached) {
 
 TEST(Loader, LargestOfFewerRowsThanABatch) {
     const auto samples = make_samples({3, 5});
-    const Loader loader(samples, {8, 4, 32, false, true, 5});
+    const Loader loader(table_of(samples), {8, 4, 32, false, true, 5});
     EXPECT_EQ(loader.largest().tokens, 8);
     EXPECT_EQ(loader.largest().samples, 2);
     EXPECT_EQ(loader.steps_per_epoch(), 1);
@@ -278,23 +279,105 @@ TEST(Loader, LargestOfFewerRowsThanABatch) {
 
 TEST(Loader, RefusesOptionsOutOfRange) {
     const auto samples = make_samples({3, 5});
-    EXPECT_ERROR(Loader(samples, {0, 1, 32, false, true, 5}), "per_device_train_batch_size");
-    EXPECT_ERROR(Loader(samples, {1, -1, 32, false, true, 5}), "gradient_accumulation_steps");
+    EXPECT_ERROR(Loader(table_of(samples), {0, 1, 32, false, true, 5}),
+                 "per_device_train_batch_size");
+    EXPECT_ERROR(Loader(table_of(samples), {1, -1, 32, false, true, 5}),
+                 "gradient_accumulation_steps");
     const std::vector<Sample> none;
-    EXPECT_ERROR(Loader(none, {1, 1, 32, false, true, 5}), "no samples");
+    EXPECT_ERROR(Loader(table_of(none), {1, 1, 32, false, true, 5}), "no samples");
 }
 
 TEST(Loader, HugeCountsDoNotOverflow) {
     const auto samples = make_samples({3, 5});
-    const Loader loader(samples, {INT64_MAX, INT64_MAX, 32, false, true, 5});
+    const Loader loader(table_of(samples), {INT64_MAX, INT64_MAX, 32, false, true, 5});
     EXPECT_EQ(loader.steps_per_epoch(), 1);
     ASSERT_EQ(loader.step(3).size(), 1u);
     EXPECT_EQ(loader.step(3)[0].samples(), 2);
 }
 
+// Ranks that share a step have together what one process has of it.
+TEST(Loader, ShapesAreThoseOfTheBatches) {
+    const SampleTable samples = table_of(random_samples(53, 20, 3));
+    for (const bool packing : {false, true}) {
+        for (const bool grouped : {false, true}) {
+            LoaderOptions options;
+            options.rows_per_micro_batch = 3;
+            options.micro_batches_per_step = 2;
+            options.max_length = 32;
+            options.packing = packing;
+            options.group_by_length = grouped && !packing;
+            const Loader loader(samples, options);
+            std::int64_t units = 0;
+            for (std::int64_t step = 0; step < 2 * loader.steps_per_epoch(); ++step) {
+                const std::vector<TokenBatch> batches = loader.step(step);
+                const std::vector<Loader::Shape> shapes = loader.shapes(step);
+                ASSERT_EQ(shapes.size(), batches.size());
+                for (std::size_t i = 0; i < shapes.size(); ++i) {
+                    EXPECT_EQ(shapes[i].tokens, batches[i].tokens());
+                    EXPECT_EQ(shapes[i].longest, batches[i].longest());
+                    units += shapes[i].units;
+                }
+            }
+            EXPECT_EQ(units, 2 * loader.units());
+        }
+    }
+}
+
+TEST(Loader, RanksShareEachStepWithoutLossOrDouble) {
+    const auto samples = random_samples(53, 40, 1);
+    for (const bool packing : {false, true}) {
+        for (const std::int64_t micro : {1, 3, 4, 8}) {
+            LoaderOptions options{3, micro, 64, packing, true, 9};
+            const Loader alone(table_of(samples), options);
+            for (std::int64_t world = 1; world <= 5; ++world) {
+                std::vector<std::unique_ptr<Loader>> ranks;
+                options.world_size = world;
+                for (options.rank = 0; options.rank < world; ++options.rank)
+                    ranks.push_back(std::make_unique<Loader>(table_of(samples), options));
+                for (std::int64_t s = 0; s < 2 * alone.steps_per_epoch(); ++s) {
+                    std::vector<std::vector<TokenBatch>> parts;
+                    std::size_t count = 0;
+                    for (const auto& rank : ranks) {
+                        EXPECT_EQ(rank->steps_per_epoch(), alone.steps_per_epoch());
+                        parts.push_back(rank->step(s));
+                        count += parts.back().size();
+                    }
+                    const auto whole = alone.step(s);
+                    ASSERT_EQ(count, whole.size());
+                    std::vector<TokenBatch> joined;
+                    for (std::size_t m = 0; m < whole.size(); ++m)
+                        joined.push_back(parts[m % ranks.size()].at(m / ranks.size()));
+                    EXPECT_TRUE(equal(joined, whole)) << packing << micro << world << " " << s;
+                    for (std::size_t r = whole.size(); r < ranks.size(); ++r)
+                        EXPECT_TRUE(parts[r].empty());
+                }
+            }
+        }
+    }
+    EXPECT_THROW(Loader(table_of(samples), {1, 1, 64, false, true, 1, false, 2, 2}), Bug);
+}
+
+// Checkpoints of earlier versions go on with the same batches: a number over two epochs.
+TEST(Loader, OrdersAreThoseOfEarlierVersions) {
+    const auto samples = random_samples(97, 40, 6);
+    std::vector<std::uint64_t> numbers;
+    for (const bool packing : {false, true}) {
+        for (const bool grouped : {false, true}) {
+            const Loader loader(table_of(samples), {2, 2, 64, packing, true, 11, grouped});
+            std::uint64_t number = 0;
+            for (const std::int64_t epoch : {0, 1})
+                for (const std::int64_t row : rows_of_epoch(loader, epoch))
+                    number = number * 1000003 + static_cast<std::uint64_t>(row);
+            numbers.push_back(number);
+        }
+    }
+    EXPECT_EQ(numbers, (std::vector<std::uint64_t>{381824292180867372u, 5526744903045905608u,
+                                                   17097513541106800824u, 12208278086658782836u}));
+}
+
 TEST(EvaluationBatches, KeepTheOrderAndTheLimit) {
     const auto samples = make_samples({4, 4, 3, 12, 2, 8, 1});
-    const auto batches = evaluation_batches(samples, 10);
+    const auto batches = evaluation_batches(table_of(samples), 10);
     std::vector<std::vector<std::int64_t>> rows;
     for (const TokenBatch& batch : batches) {
         expect_whole_samples(batch, samples);

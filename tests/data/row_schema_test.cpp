@@ -123,6 +123,15 @@ TEST_F(RowSchemas, TheOnlyColumnOfATableIsItsText) {
     EXPECT_ERROR(of(R"({"prompt": "x"})"), "data.columns.text=prompt");
 }
 
+TEST_F(RowSchemas, ColumnsOfSeveralSourcesMayBeNamed) {
+    map("messages", "talk");
+    map("instruction", "ask");
+    map("output", "say");
+    EXPECT_EQ(of(chat("talk", kOpenAi)).shape, RowShape::messages);
+    EXPECT_EQ(of(R"({"ask": "q", "say": "a"})").shape, RowShape::instruction);
+    EXPECT_ERROR(of(R"({"ask": "q", "text": "a"})"), "data.columns.output names", "\"say\"");
+}
+
 TEST_F(RowSchemas, TokenIds) {
     const RowColumns columns = of(R"({"input_ids": [1, 2], "attention_mask": [1, 1]})");
     EXPECT_EQ(columns.shape, RowShape::token_ids);

@@ -99,7 +99,7 @@ Target yaml_target() {
     target.seeds = [] {
         JobConfig config;
         config.model = "m";
-        config.data.train = "rows.jsonl";
+        config.data.train = {"rows.jsonl"};
         return std::vector<InputFiles>{
             {{"config.yaml",
               testing::read_file(source_folder() / "examples" / "spam" / "config.yaml")}},

@@ -12,7 +12,10 @@
 #include "garam/text/builtin_templates.h"
 #include "garam/text/chat_spans.h"
 #include "garam/text/chat_template.h"
+#include "garam/text/precompiled_charsmap.h"
+#include "garam/text/sentencepiece_model.h"
 #include "garam/text/tokenizer.h"
+#include "garam/text/unicode.h"
 #include "testing/temp_dir.h"
 
 namespace garam::fuzz {
@@ -223,6 +226,97 @@ Target bpe_files_target() {
     return target;
 }
 
+Target sentencepiece_target() {
+    Target target;
+    target.name = "sentencepiece";
+    target.files = {"tokenizer.model", "tokenizer_config.json", "text.txt"};
+    target.bytes = kTokenizerBytes;
+    target.bytes_per_byte = 400;
+    for (const char* word : {"LlamaTokenizer", "T5Tokenizer", "GemmaTokenizer", "tokenizer_class",
+                             "legacy", "extra_ids", "add_bos_token", "<0x41>", "\xE2\x96\x81"})
+        target.words.emplace_back(word);
+    target.seeds = [] {
+        std::vector<InputFiles> seeds;
+        const std::filesystem::path folder = source_folder() / "tests" / "text" / "files";
+        for (const char* name : {"llama-bpe", "gemma-bpe", "t5-unigram"})
+            seeds.push_back(
+                {{"tokenizer.model", testing::read_file(folder / (std::string(name) + ".model"))},
+                 {"tokenizer_config.json", "{\"tokenizer_class\": \"T5Tokenizer\"}"},
+                 {"text.txt", kText}});
+        return seeds;
+    };
+    target.run = [](const Execution& execution) {
+        use_tokenizer(execution.folder, execution.bytes("text.txt"));
+    };
+    return target;
+}
+
+// Models other than byte-level BPE, and every kind of step around them.
+Target tokenizer_structures_target() {
+    Target target = tokenizer_target();
+    target.name = "tokenizer_structures";
+    for (const char* word : {"Precompiled",
+                             "precompiled_charsmap",
+                             "StripAccents",
+                             "Nmt",
+                             "BertNormalizer",
+                             "clean_text",
+                             "handle_chinese_chars",
+                             "strip_accents",
+                             "lowercase",
+                             "CharDelimiterSplit",
+                             "delimiter",
+                             "FixedLength",
+                             "length",
+                             "BPEDecoder",
+                             "suffix",
+                             "prefix",
+                             "cleanup",
+                             "unk_id",
+                             "max_input_chars_per_word",
+                             "BertProcessing",
+                             "RobertaProcessing"})
+        target.words.emplace_back(word);
+    target.seeds = [] {
+        std::vector<InputFiles> seeds;
+        const std::filesystem::path folder = source_folder() / "tests" / "text" / "files";
+        for (const char* name : {"t5", "mt5", "xlm-r", "albert", "bert", "openai-gpt", "clip",
+                                 "falcon", "gemma", "every-step"}) {
+            const Json file = Json::parse_file(folder / (std::string(name) + ".json"));
+            seeds.push_back({{"tokenizer.json", file.at("tokenizer").dump()}, {"text.txt", kText}});
+        }
+        return seeds;
+    };
+    return target;
+}
+
+Target charsmap_target() {
+    Target target;
+    target.name = "charsmap";
+    target.files = {"charsmap", "text.txt"};
+    target.bytes = kTokenizerBytes;
+    target.bytes_per_byte = 400;
+    target.seeds = [] {
+        const SentencePieceModel model = read_sentencepiece_model(
+            source_folder() / "tests" / "text" / "files" / "t5-unigram.model");
+        return std::vector<InputFiles>{
+            {{"charsmap", model.precompiled_charsmap},
+             {"text.txt", "\uFB01 \u00BD \u2167 e\u0301 u\u0308 \t\r\n\u3000 abc"}}};
+    };
+    target.run = [](const Execution& execution) {
+        const PrecompiledCharsmap charsmap(execution.bytes("charsmap"), "charsmap");
+        const std::string text = replace_invalid_utf8(execution.bytes("text.txt").substr(0, 4096));
+        const AlignedText made = charsmap.apply(AlignedText(text, 0));
+        expect(first_invalid_utf8(made.text()) == std::string::npos, "text that is no UTF-8");
+        for (std::size_t i = 0; i < made.text().size(); ++i) {
+            const ByteSpan from = made.source(i, i + 1);
+            expect(from.begin <= from.end && from.end <= text.size(),
+                   "a character comes from what is not there");
+        }
+    };
+    return target;
+}
+
 Target gguf_tokenizer_target() {
     Target target;
     target.name = "gguf_tokenizer";
@@ -235,11 +329,24 @@ Target gguf_tokenizer_target() {
 }
 
 std::vector<ChatMessage> conversation() {
-    return {{"system", "Be brief."},
-            {"user", "Hi <|im_end|> {{ 1 }} \u00e9\n"},
-            {"assistant", "<think>\nno\n</think>\n\nHello.  "},
-            {"user", ""},
-            {"assistant", "1, 2"}};
+    std::vector<ChatMessage> messages = {{"system", "Be brief."},
+                                         {"user", "Hi <|im_end|> {{ 1 }} \u00e9\n"},
+                                         {"assistant", "<think>\nno\n</think>\n\nHello.  "},
+                                         {"user", ""},
+                                         {"assistant", ""},
+                                         {"tool", "{\"sky\": 1}"},
+                                         {"assistant", "1, 2"}};
+    const Json call = Json::Object{
+        {"name", "get"},
+        {"arguments",
+         Json::Object{{"city", "\uac00"}, {"n", 2}, {"x", Json::Array{1.5, nullptr}}}}};
+    messages[4].more = {
+        {"content", nullptr},
+        {"tool_calls", Json::Array{Json::Object{{"type", "function"}, {"function", call}}}}};
+    messages[6].more = {{"reasoning_content", "hm"},
+                        {"content", Json::Array{Json::Object{{"type", "text"}, {"text", "1, 2"}}}}};
+    messages[2].train = false;
+    return messages;
 }
 
 Target template_target() {
@@ -354,6 +461,28 @@ Target template_target() {
                     "(1,)",
                     "()",
                     "strftime_now('%d')",
+                    "tools[0].items",
+                    "messages[4].tool_calls",
+                    "message.reasoning_content",
+                    "tojson(indent=2, sort_keys=true)",
+                    "| sort(attribute='role')",
+                    "| groupby('role')",
+                    "| dictsort",
+                    "| unique",
+                    "| batch(2)",
+                    "'{}{}'.format(",
+                    "'%s' % ",
+                    "{% generation %}",
+                    "{% endgeneration %}",
+                    "{% call f() %}",
+                    "{% endcall %}",
+                    "caller()",
+                    "recursive",
+                    "loop(messages)",
+                    "{% filter trim %}",
+                    "{% endfilter %}",
+                    "{% with x = messages %}",
+                    "{% endwith %}",
                     "| safe",
                     "| e",
                     "%}",
@@ -365,7 +494,7 @@ Target template_target() {
                     "{%+"};
     target.seeds = [] {
         std::vector<InputFiles> seeds;
-        for (const char* name : {"chatml", "llama3"})
+        for (const std::string& name : builtin_chat_templates())
             seeds.push_back({{"chat_template.jinja", builtin_chat_template(name)}});
         for (InputFiles& files :
              reference_files(data_folder() / "golden" / "chat", ".jinja", "chat_template.jinja"))
@@ -383,7 +512,19 @@ Target template_target() {
         const ChatTemplate chat(execution.bytes("chat_template.jinja"), "template");
         const std::vector<ChatMessage> messages = conversation();
         const RenderedChat rendered = chat.render(
-            messages, {.add_generation_prompt = true, .bos_token = "<s>", .eos_token = "</s>"});
+            messages, {.add_generation_prompt = true,
+                       .bos_token = "<s>",
+                       .eos_token = "</s>",
+                       .tools = Json::Array{Json::Object{{"name", "get"}, {"items", 1}}},
+                       .variables = {{"enable_thinking", false}},
+                       .now = 0});
+        for (std::size_t i = 0; i < rendered.marks.size(); ++i) {
+            const jinja::Mark& mark = rendered.marks[i];
+            expect(mark.begin <= mark.end && mark.end <= rendered.text.size() &&
+                       (i == 0 || rendered.marks[i - 1].end <= mark.begin),
+                   "marks out of order");
+            expect(mark.message < static_cast<int>(messages.size()), "a mark of no message");
+        }
         expect(rendered.contents.size() == messages.size() &&
                    rendered.present.size() == messages.size(),
                "not one span for each message");
@@ -462,7 +603,13 @@ Target rows_target() {
 }  // namespace
 
 std::vector<Target> text_targets() {
-    return {tokenizer_target(), bpe_files_target(), gguf_tokenizer_target(), template_target(),
+    return {tokenizer_target(),
+            bpe_files_target(),
+            gguf_tokenizer_target(),
+            sentencepiece_target(),
+            tokenizer_structures_target(),
+            charsmap_target(),
+            template_target(),
             rows_target()};
 }
 

@@ -7,6 +7,7 @@ texts: --count 20000 --seed 5.
 """
 
 import argparse
+import datetime
 import gzip
 import json
 import os
@@ -236,6 +237,7 @@ def environment():
     )
     made.filters["tojson"] = tojson
     made.globals["raise_exception"] = raise_exception
+    made.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
     return made
 
 

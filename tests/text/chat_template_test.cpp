@@ -74,7 +74,7 @@ TEST(ChatTemplate, Language) {
         {"{{ missing }}{{ missing | default('d') }}{{ tools is none }}", "dTrue"},
         {"{% raw %}{{ x }}{% endraw %}{# gone #}", "{{ x }}"},
         {"{% set t %}a{{ 1 }}{% endset %}{{ t * 2 }}", "a1a1"},
-        {"{{ strftime_now is defined }}", "False"}};
+        {"{{ strftime_now is defined }}{{ strftime_now('') }}", "True"}};
     for (const auto& [source, want] : cases)
         EXPECT_EQ(render(source), want) << source;
 }
@@ -86,6 +86,89 @@ TEST(ChatTemplate, FiltersGoThroughCharactersAndKeys) {
     EXPECT_EQ(render("{{ {'a': 1, 'b': 2, 'c': 3} | reject('eq', 'b') | join }}"), "ac");
     EXPECT_EQ(render("{{ messages[0] | select('in', ['role']) | join }}"), "role");
     EXPECT_EQ(render("{{ 'ab' | join('-', attribute=0) }}"), "a-b");
+}
+
+TEST(ChatTemplate, MembersToolsAndVariables) {
+    const Json tools = Json::parse(
+        R"([{"name": "get", "parameters": {"items": {"type": "string"}, "b": 1, "a": "é"}}])", "t");
+    ChatTemplate::Options options;
+    options.tools = tools;
+    options.variables = {{"enable_thinking", false}, {"documents", Json::Array{"d"}}};
+    options.now = 86400 * 200;
+    const std::vector<ChatMessage> talk = {
+        ChatMessage::from_json(Json::parse(R"({"role": "assistant", "content": null, "name": null,
+            "thinking": "hm", "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]})",
+                                           "t"),
+                               "t"),
+        ChatMessage::from_json(
+            Json::parse(R"({"role": "user", "content": [{"type": "text", "text": "p"}]})", "t"),
+            "t")};
+    const std::pair<const char*, const char*> cases[] = {
+        {"{{ tools | tojson }}",
+         "[{\"name\": \"get\", \"parameters\": {\"items\": {\"type\": \"string\"}, \"b\": 1, "
+         "\"a\": "
+         "\"é\"}}]"},
+        {"{{ tools[0].parameters | tojson(sort_keys=true, ensure_ascii=true, separators=(',', "
+         "':')) }}",
+         "{\"a\":\"\\u00e9\",\"b\":1,\"items\":{\"type\":\"string\"}}"},
+        // A key that is the name of a method is reached by brackets alone, as in Python.
+        {"{{ tools[0].parameters['items'].type }}{{ tools[0].parameters.items is mapping }}",
+         "stringFalse"},
+        {"{{ enable_thinking is false }}{{ documents[0] }}", "Trued"},
+        {"{{ 'content' in messages[0] }}{{ messages[0].content is defined }}{{ 'name' in "
+         "messages[0] }}",
+         "FalseFalseFalse"},
+        {"{{ messages[0].reasoning_content }}{{ messages[0].tool_calls[0].function.arguments.x }}",
+         "hm1"},
+        {"{{ messages[1].content[0].text }}", "p"},
+        {"{{ strftime_now('%Y-%m') }}", "1970-07"}};
+    for (const auto& [source, want] : cases)
+        EXPECT_EQ(render(source, talk, options), want) << source;
+}
+
+TEST(ChatTemplate, MessagesFromJsonAreChecked) {
+    const auto refusal = [](const char* json) -> std::string {
+        try {
+            ChatMessage::from_json(Json::parse(json, "row"), "rows.jsonl:3: messages[0]");
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return {};
+    };
+    for (const char* json :
+         {R"({"content": "x"})", R"({"role": 1})", R"("x")", R"({"role": "user", "content": 1})",
+          R"({"role": "user", "content": {}})",
+          R"({"role": "user", "content": "x", "train": "no"})",
+          R"({"role": "user", "content": [{"type": "image_url"}]})"})
+        EXPECT_NE(refusal(json).find("rows.jsonl:3: messages[0]"), std::string::npos) << json;
+}
+
+TEST(ChatTemplate, BlocksAndFilters) {
+    const std::pair<const char*, const char*> cases[] = {
+        {"{% macro box(t) %}[{{ t }}{{ caller(1) }}]{% endmacro %}{% call(n) box('a') %}b{{ n }}{% "
+         "endcall %}",
+         "[ab1]"},
+        {"{% filter upper | replace('A', 'o') %}ab{% endfilter %}", "oB"},
+        {"{% set t | trim %} x {% endset %}<{{ t }}>", "<x>"},
+        {"{% with a = 1, b = 2 %}{{ a + b }}{% endwith %}{{ a is defined }}", "3False"},
+        {"{% for i in [1, [2, [3]]] recursive %}{{ i if i is number else '(' ~ loop(i) ~ ')' }}{{ "
+         "loop.depth }}{% endfor %}",
+         "11(22(33)2)1"},
+        {"{% for i in [1, 1, 2] %}{{ loop.changed(i) }}{% endfor %}", "TrueFalseTrue"},
+        {"{{ ['b', 'A', 'c'] | sort | join }}{{ ['b', 'A', 'B'] | unique | join }}", "AbcbA"},
+        {"{% for role, group in messages | groupby('role') %}{{ role }}{{ group | length }}{% "
+         "endfor %}",
+         "assistant2system1user2"},
+        {"{{ {'b': 1, 'a': 2} | dictsort }}{{ [1, 2, 3] | sum }}{{ [1, 3, 2] | max }}",
+         "[('a', 2), ('b', 1)]63"},
+        {"{{ '{} {x}'.format(1, x='y') }}{{ '%s-%d' % ('a', 2) }}{{ 'a-b-c'.rpartition('-')[0] }}",
+         "1 ya-2a-b"},
+        {"{{ ['a\u2028\x7f'] }}", "['a\\u2028\\x7f']"},
+        {"{{ 'a\r\nb' | indent(1) }}", "a\n b"},
+        {"{{ 'ǆ' | capitalize }}{{ 'ǆ'.title() }}{{ 'ǆ' | title }}{{ 'ǆ' | upper }}", "ǅǅǄǄ"},
+        {"{{ messages | selectattr('role', '==', 'user') | list | length }}", "2"}};
+    for (const auto& [source, want] : cases)
+        EXPECT_EQ(render(source), want) << source;
 }
 
 TEST(ChatTemplate, RemaindersOfLargeNumbers) {
@@ -153,7 +236,7 @@ TEST(ChatTemplate, BuiltIn) {
               "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|>"
               "<|start_header_id|>assistant<|end_header_id|>\n\nyo<|eot_id|>"
               "<|start_header_id|>assistant<|end_header_id|>\n\n");
-    EXPECT_THROW(builtin_chat_template("vicuna"), Error);
+    EXPECT_THROW(builtin_chat_template("wizard"), Error);
 }
 
 TEST(ChatTemplate, WhatCannotBeParsedIsNamedWithItsLine) {
@@ -161,9 +244,8 @@ TEST(ChatTemplate, WhatCannotBeParsedIsNamedWithItsLine) {
         {"a\n{% include 'x' %}", "t.jinja: line 2: the block \"include\""},
         {"{{ x | nofilter }}", "line 1: the filter \"nofilter\" is not supported"},
         {"\n\n{{ x is notest }}", "line 3: the test \"notest\" is not supported"},
-        {"{{ x.format(1) }}", "the method \"format\" is not supported"},
-        {"{{ messages.append(1) }}", "the method \"append\" is not supported"},
-        {"{% for x in y recursive %}{% endfor %}", "recursive"},
+        {"{{ x.encode(1) }}", "the method \"encode\" is not supported"},
+        {"{% for x in y recursively %}{% endfor %}", "recursive"},
         {"{% if true %}", "the block \"if\" has no end"},
         {"{% endif %}", "line 1: the block \"endif\""},
         {"{{ 1 + }}", "expected an expression, found \"}}\""},
@@ -175,7 +257,9 @@ TEST(ChatTemplate, WhatCannotBeParsedIsNamedWithItsLine) {
         {"{{ f(*a) }}", "arguments are not supported"},
         {"{{ 99999999999999999999 }}", "too large"},
         {"{% break %}", "outside of a loop"},
-        {"{% call f() %}{% endcall %}", "the block \"call\""},
+        {"{{ x is defined if y }}", "put it in brackets"},
+        {"{% if a if b else c %}{% endif %}", "expected"},
+        {"{% call f %}{% endcall %}", "the block \"call\" needs a call"},
         {"\xFF", "UTF-8 at byte 0"}};
     for (const auto& [source, part] : cases)
         EXPECT_NE(parse_error(source).find(part), std::string::npos)
@@ -190,7 +274,9 @@ TEST(ChatTemplate, WhatCannotBeRenderedIsNamedWithItsLine) {
         {"\n{{ 'a' + nothing }}", "line 2: \"nothing\" is undefined"},
         {"{{ 'a' + 1 }}", "\"+\" of str and int"},
         {"{{ 1 // 0 }}", "division by zero"},
-        {"{{ strftime_now('%d') }}", "strftime_now"},
+        {"{{ strftime_now(1) }}", "strftime_now"},
+        {"{{ messages.append(1) }}", "\"append\" is forbidden"},
+        {"{% set ns = namespace(_x=1) %}", "cannot hold the name"},
         {"{{ nothing() }}", "\"nothing\" is not a function"},
         {"{{ 9223372036854775807 + 1 }}", "64 bits"},
         {"{{ (0 - 9223372036854775807 - 1) // -1 }}", "64 bits"},
@@ -236,6 +322,12 @@ TEST(ChatTemplate, LimitsHoldOnHostileTemplates) {
             "{{ 'aaaaaaaaaaaaaaaa' * 1000000000 }}",
             "{{ [1] * 4611686018427387904 }}",
             "{{ range(1000000000) }}",
+            "{% for i in [[1]] recursive %}{{ loop([i]) }}{% endfor %}",
+            "{% macro f() %}{% call f() %}{% endcall %}{% endmacro %}{{ f() }}",
+            "{% for i in range(100000) %}{{ strftime_now('%d') }}{% endfor %}",
+            "{{ (range(50000) | list) | unique | length }}",
+            "{{ 'x' | batch(100000000000) }}{{ [1] | slice(1000000000) }}",
+            "{{ 'x'.center(1000000000) }}",
             "{{ 'a' | indent(1000000000) }}",
             "{% set ns = namespace(x=messages[3].content) %}{% for i in range(100) %}{% set ns.x = "
             "messages[1].content[:0] ~ ns.x ~ messages[2].content[:0] ~ ns.x %}{% endfor %}",

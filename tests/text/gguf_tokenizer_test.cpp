@@ -4,7 +4,9 @@
 #include <bit>
 
 #include "garam/core/error.h"
+#include "garam/core/json.h"
 #include "garam/text/bpe_model.h"
+#include "garam/text/sentencepiece_model.h"
 #include "garam/text/tokenizer.h"
 #include "garam/text/unicode.h"
 #include "testing/test_data.h"
@@ -277,6 +279,48 @@ TEST(GgufTokenizer, ReferenceFile) {
     EXPECT_EQ(tokenizer->bos_id(), 1);
     EXPECT_EQ(tokenizer->eos_id(), 2);
     EXPECT_FALSE(tokenizer->encode_ids("hello 가", {.add_special_tokens = true}).empty());
+}
+
+// What llama.cpp keeps of a Unigram model says the same as the tokenizer.model.
+TEST(GgufTokenizer, UnigramModelsAreTheirSentencePieceModels) {
+    const std::filesystem::path file =
+        testing::source_dir() / "tests" / "text" / "files" / "t5-unigram.model";
+    const SentencePieceModel model = read_sentencepiece_model(file);
+    GgufWriter gguf;
+    std::vector<std::string> tokens;
+    std::vector<float> scores;
+    std::vector<std::int32_t> types;
+    for (const SentencePieceModel::Piece& piece : model.pieces) {
+        tokens.push_back(piece.text);
+        scores.push_back(piece.score);
+        types.push_back(static_cast<std::int32_t>(piece.type));
+    }
+    std::vector<std::int32_t> charsmap;
+    for (const char byte : model.precompiled_charsmap)
+        charsmap.push_back(static_cast<unsigned char>(byte));
+    gguf.text("general.architecture", "t5");
+    gguf.text("tokenizer.ggml.model", "t5");
+    gguf.texts("tokenizer.ggml.tokens", tokens);
+    gguf.floats("tokenizer.ggml.scores", scores);
+    gguf.numbers("tokenizer.ggml.token_type", types);
+    gguf.numbers("tokenizer.ggml.precompiled_charsmap", charsmap);
+    gguf.number("tokenizer.ggml.eos_token_id", 1);
+    gguf.number("tokenizer.ggml.unknown_token_id", 2);
+    gguf.flag("tokenizer.ggml.add_space_prefix", true);
+    gguf.flag("tokenizer.ggml.remove_extra_whitespaces", true);
+    gguf.flag("tokenizer.ggml.add_eos_token", true);
+    const TempDir folder;
+    const auto tokenizer = load_tokenizer(gguf.write(folder));
+    const Json golden = Json::parse_file(file.parent_path() / "t5-unigram.vectors.json");
+    for (const Json& row : golden.at("vectors").array()) {
+        Ids want;
+        for (const Json& id : row.at("ids").array())
+            want.push_back(static_cast<std::int32_t>(id.integer()));
+        EXPECT_EQ(tokenizer->encode_ids(row.at("text").string(), {}), want);
+        want.push_back(1);
+        EXPECT_EQ(tokenizer->encode_ids(row.at("text").string(), {.add_special_tokens = true}),
+                  want);
+    }
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ TEST(TokenizerFiles, VocabularyAndMerges) {
     std::vector<std::string> listed;
     for (const Json& token : document.at("added_tokens").array())
         listed.push_back(token.at("content").string());
-    EXPECT_EQ(listed, (std::vector<std::string>{"<x>", "ab"}));
+    EXPECT_EQ(listed, (std::vector<std::string>{"ab", "<x>"}));  // by id
     const auto again = load_tokenizer(saved.path());
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
         const std::string text = random_text(seed, 60) + "<x> ab 12";
@@ -108,8 +108,10 @@ TEST(TokenizerFiles, WhatIsMissingIsNamed) {
         return std::string();
     };
     EXPECT_NE(message().find("neither tokenizer.json nor vocab.json"), std::string::npos);
+    folder.write("vocab.json", "{\"a\": 0}");
+    EXPECT_NE(message().find("merges.txt is missing"), std::string::npos);
     folder.write("tokenizer.model", "x");
-    EXPECT_NE(message().find("tokenizer.model alone"), std::string::npos);
+    EXPECT_NE(message().find("tokenizer.model: no SentencePiece model"), std::string::npos);
     folder.write("vocab.json", "{\"a\": 0}");
     folder.write("merges.txt", "a b c\n");
     EXPECT_NE(message().find("merges.txt, line 1"), std::string::npos);
@@ -131,8 +133,9 @@ TEST(TokenizerFiles, BadDescriptionsAreRefusedByName) {
         EXPECT_NE(message.find("tokenizer.json"), std::string::npos) << "got: " << message;
     };
     expect(with(toy, "model", nullptr), "model");
-    expect(with_model(toy, "type", "Unigram"), "Unigram");
-    expect(with_model(toy, "type", "WordPiece"), "WordPiece");
+    expect(with_model(toy, "type", "WordLevel"), "WordLevel");
+    expect(with_model(toy, "type", "Unigram"), "vocab must be an array");
+    expect(with_model(toy, "type", "WordPiece"), "[UNK]");
     expect(with_model(toy, "vocab", Json::Object{}), "empty");
     expect(with_model(toy, "vocab", Json::Object{{"a", -1}}), "-1");
     expect(with_model(toy, "vocab", Json::Object{{"a", std::int64_t{1} << 40}}), "1099511627776");
@@ -143,13 +146,35 @@ TEST(TokenizerFiles, BadDescriptionsAreRefusedByName) {
     expect(with_model(toy, "merges", Json::Array{"a \u4E00"}), "\u4E00");
     expect(with_model(toy, "merges", Json::Array{7}), "merges[0]");
     expect(with_model(toy, "unk_token", "nope"), "nope");
-    expect(with_model(toy, "end_of_word_suffix", "</w>"), "end_of_word_suffix");
-    expect(with(toy, "normalizer", Json::Object{{"type", "Precompiled"}}), "Precompiled");
-    expect(with(toy, "pre_tokenizer", Json::Object{{"type", "BertPreTokenizer"}}),
-           "BertPreTokenizer");
+    expect(with_model(toy, "dropout", 0.1), "dropout");
+    expect(with_model(with_model(toy, "merges", Json::Array{"a b"}), "continuing_subword_prefix",
+                      "##"),
+           "merges[0]: \"b\" lacks the prefix");
+    const auto normalizer = [&](const Json& description, const std::string& part) {
+        expect(with(toy, "normalizer", description), part);
+    };
+    normalizer(Json::Object{{"type", "Precompiled"}}, "precompiled_charsmap");
+    normalizer(Json::Object{{"type", "Precompiled"}, {"precompiled_charsmap", "!"}}, "base64");
+    normalizer(Json::Object{{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}}, "cut off");
+    normalizer(Json::Object{{"type", "Precompiled"}, {"precompiled_charsmap", "/////w=="}},
+               "4294967295 bytes");
+    normalizer(Json::Object{{"type", "Guess"}}, "Guess");
+    expect(with(toy, "pre_tokenizer", Json::Object{{"type", "UnicodeScripts"}}), "UnicodeScripts");
+    expect(with(toy, "pre_tokenizer",
+                Json::Object{{"type", "Punctuation"}, {"behavior", "Sometimes"}}),
+           "Sometimes");
+    expect(with(toy, "pre_tokenizer",
+                Json::Object{{"type", "CharDelimiterSplit"}, {"delimiter", "ab"}}),
+           "not one character");
     expect(with(toy, "pre_tokenizer", tokenizer_json::split("(unclosed")), "(unclosed");
-    expect(with(toy, "decoder", Json::Object{{"type", "WordPiece"}}), "WordPiece");
-    expect(with(toy, "post_processor", Json::Object{{"type", "BertProcessing"}}), "BertProcessing");
+    expect(with(toy, "decoder", Json::Object{{"type", "CTC"}}), "CTC");
+    expect(with(toy, "post_processor", Json::Object{{"type", "BertProcessing"}}), "cls");
+    expect(with(toy, "post_processor",
+                Json::Object{{"type", "BertProcessing"},
+                             {"cls", Json::Array{"<s>", 1 << 20}},
+                             {"sep", Json::Array{"<s>", 1}}}),
+           "1048576");
+    expect(with(toy, "post_processor", Json::Object{{"type", "Other"}}), "Other");
     const std::pair<std::string, std::int64_t> far{"<far>", 100000};
     expect(with(toy, "post_processor", tokenizer_json::template_processing(&far, nullptr)),
            "100000");

@@ -9,12 +9,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 #include "garam/core/error.h"
 #include "garam/io/peft_adapter.h"
 #include "garam/train/checkpoint.h"
 #include "testing/cards.h"
 #include "testing/golden_batch.h"
+#include "testing/test_data.h"
 #include "train/tiny_job.h"
 
 namespace garam {
@@ -136,6 +138,35 @@ TEST_P(Behaviours, PackedRowsTrainAsUnpackedOnes) {
     }
 }
 
+// The same of messages as people sent them.
+TEST_P(Behaviours, PackedRealRowsTrainAsUnpackedOnes) {
+    GARAM_REQUIRE_DATA("spam/SMSSpamCollection");
+    std::ifstream messages(testing::data_dir() / "spam/SMSSpamCollection");
+    std::string rows;
+    int count = 0;
+    for (std::string line; count < 60 && std::getline(messages, line); ++count) {
+        const auto tab = line.find('\t');
+        ASSERT_NE(tab, std::string::npos);
+        Json row;
+        row.set("prompt", line.substr(tab + 1));
+        row.set("completion", line.substr(0, tab));
+        rows += row.dump() + "\n";
+    }
+    std::optional<ThreeSteps> apart;
+    for (const bool packing : {false, true}) {
+        TinyJob job;
+        place(job);
+        job.dir().write("train.jsonl", rows);
+        job.config.train.max_length = 512;
+        job.config.train.packing = packing;
+        job.config.train.per_device_train_batch_size = packing ? 1 : 4;
+        job.config.train.gradient_accumulation_steps = 60;  // an epoch is a step
+        const ThreeSteps steps = run_three_steps(job);
+        if (!apart) apart = steps;
+        expect_same(steps, *apart, packing ? "packed, step " : "unpacked, step ");
+    }
+}
+
 // CASES 9: a loss that is not finite stops the run and names the step; what was written before is finite
 // and whole, and no result is left. The first step makes weights whose loss is not finite.
 TEST_P(Behaviours, ALossThatIsNotFiniteStopsWithTheStepNamedAndNothingOfItSaved) {
@@ -200,7 +231,7 @@ TEST_P(Behaviours, EvaluationStaysWithinThePlanOfTraining) {
     EXPECT_EQ(prepare(job.config)->plan().total_bytes, with);
 
     job.write_rows("long.jsonl", {60, 61, 62}, 3);
-    job.config.data.validation = (job.dir() / "long.jsonl").string();
+    job.config.data.validation = {(job.dir() / "long.jsonl").string()};
     job.config.train.per_device_train_batch_size = 1;
     job.config.train.eval_steps = 1;
     const std::int64_t longer = prepare(job.config)->plan().total_bytes;
@@ -226,9 +257,10 @@ TEST_P(Behaviours, TheLargestStepIsKnownBeforeTheFirst) {
         }
         // The two longest rows, which the order above need not have brought together.
         TokenBatch largest;
-        for (const Sample& sample : planned.job->training.samples) {
-            if (sample.tokens() == planned.job->training_bounds.longest)
-                largest.append(sample.ids, sample.labels, sample.row);
+        const SampleSelection& samples = planned.job->training;
+        for (std::int64_t i = 0; i < samples.size(); ++i) {
+            if (samples.tokens(i) == planned.job->training_bounds.longest)
+                samples.append_to(largest, i);
         }
         ASSERT_EQ(largest.tokens(), planned.job->training_bounds.tokens);
         ASSERT_EQ(largest.num_targets(), planned.job->training_bounds.targets);

@@ -13,7 +13,7 @@ namespace {
 JobConfig complete() {
     JobConfig job;
     job.model = "model";
-    job.data.train = "train.jsonl";
+    job.data.train = {"train.jsonl"};
     return job;
 }
 
@@ -192,7 +192,7 @@ TEST(JobConfig, ValidatesWhatBelongsTogether) {
             << part << " | " << refusal(change);
     };
     names([](JobConfig& j) { j.model = ""; }, "model is not set");
-    names([](JobConfig& j) { j.data.train = ""; }, "data.train is not set");
+    names([](JobConfig& j) { j.data.train = {}; }, "data.train is not set");
     names([](JobConfig& j) { j.train.output_dir = ""; }, "train.output_dir");
     names([](JobConfig& j) { j.train.max_steps = 0; }, "train.max_steps");
     names([](JobConfig& j) { j.train.num_train_epochs = 0; }, "train.num_train_epochs");
@@ -201,7 +201,7 @@ TEST(JobConfig, ValidatesWhatBelongsTogether) {
     names([](JobConfig& j) { j.train.early_stopping_patience = 1; }, "data.validation");
     names(
         [](JobConfig& j) {
-            j.data.validation = "v.jsonl";
+            j.data.validation = {"v.jsonl"};
             j.train.load_best_model_at_end = true;
             j.train.eval_steps = 3;
             j.train.save_steps = 10;
@@ -209,14 +209,14 @@ TEST(JobConfig, ValidatesWhatBelongsTogether) {
         "multiple");
     names(
         [](JobConfig& j) {
-            j.data.validation = "v.jsonl";
+            j.data.validation = {"v.jsonl"};
             j.train.load_best_model_at_end = true;
             j.train.save_steps = 0;
         },
         "train.save_steps");
     names(
         [](JobConfig& j) {
-            j.data.validation = "v.jsonl";
+            j.data.validation = {"v.jsonl"};
             j.train.early_stopping_patience = 1;
             j.train.eval_steps = 0;
         },
@@ -257,7 +257,7 @@ TEST(JobConfig, ValidatesWhatBelongsTogether) {
     names([](JobConfig& j) { j.lora.target_modules = {"all-linear", "q_proj"}; }, "stands alone");
     // What is fine.
     EXPECT_EQ(refusal([](JobConfig& j) {
-                  j.data.validation = "v.jsonl";
+                  j.data.validation = {"v.jsonl"};
                   j.train.load_best_model_at_end = true;
                   j.train.early_stopping_patience = 2;
               }),

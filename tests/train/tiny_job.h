@@ -22,8 +22,9 @@ class TinyJob {
         write_rows("validation.jsonl", {20, 11, 35}, 2);
         config.device = "cpu";
         config.model = (dir_ / "model").string();
-        config.data.train = (dir_ / "train.jsonl").string();
-        config.data.validation = (dir_ / "validation.jsonl").string();
+        config.data.train = {(dir_ / "train.jsonl").string()};
+        config.data.validation = {(dir_ / "validation.jsonl").string()};
+        config.data.cache_dir = (dir_ / "cache").string();
         config.lora.r = 4;
         config.lora.lora_alpha = 8;
         config.lora.lora_dropout = 0.1;

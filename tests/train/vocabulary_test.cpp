@@ -19,7 +19,7 @@ void add_tokens(TinyJob& job, bool tied, const std::vector<std::string>& tokens)
     testing::TinyModel tiny;
     tiny.tied = tied;
     write_tiny_model(job.config.model, tiny);
-    std::ofstream rows(job.config.data.train);
+    std::ofstream rows(job.config.data.train.front());
     for (int i = 0; i < 8; ++i) {
         Json row;
         row.set("prompt", tokens.back() + "what");

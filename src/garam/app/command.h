@@ -63,12 +63,14 @@ std::vector<std::unique_ptr<Command>> all_commands();
 
 std::unique_ptr<Command> make_chat_command();
 std::unique_ptr<Command> make_config_command();
+std::unique_ptr<Command> make_data_command();
 std::unique_ptr<Command> make_eval_command();
 std::unique_ptr<Command> make_export_command();
 std::unique_ptr<Command> make_generate_command();
 std::unique_ptr<Command> make_import_config_command();
 std::unique_ptr<Command> make_merge_command();
 std::unique_ptr<Command> make_plan_command();
+std::unique_ptr<Command> make_tokenize_command();
 std::unique_ptr<Command> make_train_command();
 std::unique_ptr<Command> make_tune_command();
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "garam/core/error.h"
+#include "garam/text/builtin_templates.h"
 
 namespace garam {
 namespace {
@@ -382,8 +383,7 @@ void DataImport::carry_template(const ConfigLine& line) {
     if (is_one_of(text, {"tokenizer_default", "jinja"})) return;
     std::error_code ignored;
     const bool file = fs::is_regular_file(text, ignored) || text.ends_with(".jinja");
-    if (file || is_one_of(text, {"chatml", "llama3", "alpaca"}))
-        return set("data.chat_template", text, line);
+    if (file || is_builtin_chat_template(text)) return set("data.chat_template", text, line);
     leave_out_(line,
                "the chat template of the model's own files is used; another one: "
                "data.chat_template, a file");

@@ -15,6 +15,7 @@
 #include "garam/data/labelled_rows.h"
 #include "garam/data/loader.h"
 #include "garam/data/read_samples.h"
+#include "garam/data/sample_selection.h"
 #include "garam/serve/classification.h"
 #include "garam/serve/scoring.h"
 #include "garam/train/prepared_job.h"
@@ -49,8 +50,8 @@ class EvalCommand : public Command {
         return "Accuracy, F1 and confusion of labelled rows, or perplexity of text";
     }
     std::string details() const override {
-        return R"(Takes the config of a training run: model, adapter and data.* count here, data.validation is
-the file. With data.instruction each row's label is predicted: the label whose answer the model
+        return R"(Takes the config of a training run: model, adapter and data.* count here; the rows
+are those of data.validation (or data.validation_split, data.validation_fraction). With data.instruction each row's label is predicted: the label whose answer the model
 finds likeliest, the log-probabilities of the answer's tokens and of the token that ends the
 turn added up. Without it, or with --perplexity, exp of the mean loss over target tokens.
 
@@ -76,8 +77,7 @@ Examples:
         Session session(session_.options());
         print_warnings(session);
 
-        EncodingSettings encoding =
-            encoding_settings(job_.train, session.decoder().config().vocab_size);
+        EncodingSettings encoding = encoding_settings(job_, session.decoder().config().vocab_size);
         encoding.max_length = std::min(encoding.max_length, session.context());
         const bool classify =
             !perplexity_ && !job_.data.instruction.empty() && !job_.data.label_column.empty();
@@ -99,21 +99,55 @@ Examples:
         if (session_.dtype == "auto" && job_.train.bf16)
             session_.dtype = *job_.train.bf16 ? "bf16" : "f32";
         if (session_.tuned_products.empty()) session_.tuned_products = job_.train.tuned_products;
-        if (data_.empty()) data_ = job_.data.validation;
         if (session_.model.empty()) throw Error("no model: give a config, model=… or --model");
-        if (data_.empty())
+        DataConfig& data = job_.data;
+        if (!data_.empty()) {
+            places_ = DataPlaces::of(data_);
+            data.validation_fraction = 0;
+        } else if (data.validation_fraction > 0) {
+            places_ = training_places(data);
+        } else {
+            places_ = validation_places(data);
+        }
+        if (places_.paths.empty())
             throw Error(
                 "nothing to evaluate on: give data.validation in the config or --data FILE");
+        if (!data_.empty()) return;
+        for (const std::string& path : places_.paths)
+            data_ += (data_.empty() ? "" : " + ") + path;
+        if (!places_.split.empty()) data_ += " (" + places_.split + ")";
+    }
+
+    std::uint64_t seed() const { return static_cast<std::uint64_t>(job_.train.seed); }
+
+    // A label that only the training rows have can still be predicted. They need not be at hand.
+    std::vector<std::string> labels_of_training(const Tokenizer& tokenizer) const {
+        const DataPlaces training = training_places(job_.data);
+        if (training.paths.empty()) return {};
+        try {
+            static_cast<void>(open_sources(training, job_.data));
+        } catch (const Error&) {
+            return {};
+        }
+        return read_labels(training, job_.data, tokenizer);
+    }
+
+    // As training read them where it held some out: which they are hangs on its settings.
+    SampleTables read_tables(EncodingSettings encoding, const Tokenizer& tokenizer) const {
+        if (job_.data.validation_fraction > 0) encoding.max_length = job_.train.max_length;
+        ProgressLine progress;
+        return read_sample_tables(
+            open_sources(places_, job_.data), job_.data, encoding, tokenizer,
+            [&](const ReadingState& state) { progress.show(state.to_string()); });
     }
 
     void evaluate_labels(Session& session, const EncodingSettings& encoding) {
         const Tokenizer& tokenizer = session.tokenizer();
-        // A label that only the training file has can still be predicted.
-        std::vector<std::string> more_labels;
-        if (!job_.data.train.empty() && std::filesystem::exists(job_.data.train))
-            more_labels = read_labels(job_.data.train, job_.data, tokenizer);
-        const LabelledSet set =
-            read_labelled_rows(data_, job_.data, encoding, tokenizer, more_labels);
+        RowNumbers only;
+        if (const double fraction = job_.data.validation_fraction; fraction > 0)
+            only = held_out_rows(read_tables(encoding, tokenizer), fraction, seed());
+        const LabelledSet set = read_labelled_rows(places_, job_.data, encoding, tokenizer,
+                                                   labels_of_training(tokenizer), only);
         if (!json_) print(set.report.summary() + "\n");
 
         const auto start = std::chrono::steady_clock::now();
@@ -230,10 +264,19 @@ Examples:
     }
 
     void evaluate_text(Session& session, const EncodingSettings& encoding) {
-        const SampleSet set = read_samples(data_, job_.data, encoding, session.tokenizer());
-        if (!json_) print(set.report.summary() + "\n");
+        const SampleTables tables = read_tables(encoding, session.tokenizer());
+        const double fraction = job_.data.validation_fraction;
+        const SampleSelection samples =
+            fraction > 0 ? hold_out(weighted(tables, {}), fraction, seed()).held_out
+                         : select_samples(weighted(tables, {}), seed());
+        if (!json_) {
+            for (const SourceSamples& source : tables.sources)
+                print(source.report.summary() + "\n");
+            if (fraction > 0)
+                print("of these " + std::to_string(samples.size()) + " samples were held out\n");
+        }
         const auto start = std::chrono::steady_clock::now();
-        const std::vector<TokenBatch> batches = evaluation_batches(set.samples, kBatchTokens);
+        const std::vector<TokenBatch> batches = evaluation_batches(samples, kBatchTokens);
         TokenLoss loss;
         {
             ProgressLine progress;
@@ -252,7 +295,7 @@ Examples:
         }
         Json json;
         json.set("file", data_);
-        json.set("rows", set.report.kept);
+        json.set("rows", samples.size());
         json.set("perplexity", loss.perplexity());
         json.set("loss", loss.mean());
         json.set("target_tokens", loss.targets);
@@ -263,7 +306,8 @@ Examples:
     std::vector<std::string> settings_;
     JobConfig job_;
     SessionArguments session_;
-    std::string data_;
+    std::string data_;  // as it is named in results
+    DataPlaces places_;
     bool perplexity_ = false;
     bool json_ = false;
     std::int64_t show_ = 0;

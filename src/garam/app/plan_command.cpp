@@ -3,6 +3,7 @@
 
 #include "garam/app/command.h"
 #include "garam/app/load_job.h"
+#include "garam/app/progress_line.h"
 #include "garam/app/standard_output.h"
 #include "garam/core/json.h"
 #include "garam/train/prepared_job.h"
@@ -73,7 +74,11 @@ The plan is the run itself on a device that only counts: the peak is that of the
         arguments.option("--json", &json_, "One JSON object instead of text");
     }
     int run() override {
-        const std::unique_ptr<PreparedJob> job = prepare(load_job(settings_).config);
+        const std::unique_ptr<PreparedJob> job = [this] {
+            ProgressLine progress;
+            return prepare(load_job(settings_).config,
+                           [&](const ReadingState& state) { progress.show(state.to_string()); });
+        }();
         const MemoryPlan plan = job->plan();
         print(json_ ? as_json(*job, plan) : as_text(*job, plan));
         return 0;

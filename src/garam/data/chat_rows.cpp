@@ -107,6 +107,15 @@ Json renamed(const Json& turn, const DataConfig& config, const std::string& wher
     return message;
 }
 
+// A turn that needs no other names, as most are.
+bool is_as_read(const Json& turn, const DataConfig& config) {
+    const Json* const role = turn.find("role");
+    const Json* const content = turn.find("content");
+    return role != nullptr && role->is_string() && content != nullptr && content->is_string() &&
+           name_in(config, "role").empty() && name_in(config, "content").empty() &&
+           role->string() != kFunctionCall && role_of(role->string(), config) == role->string();
+}
+
 }  // namespace
 
 Json json_of(const Json& value, const std::string& where) {
@@ -120,13 +129,15 @@ Json json_of(const Json& value, const std::string& where) {
 
 std::vector<ChatMessage> messages_of(const Json& value, const DataConfig& config,
                                      const std::string& where) {
-    const Json list = json_of(value, where);
-    const Json::Array& items = list.array(where);
+    const Json parsed = value.is_string() ? json_of(value, where) : Json();
+    const Json::Array& items = (value.is_string() ? parsed : value).array(where);
     std::vector<ChatMessage> messages;
     messages.reserve(items.size());
     for (std::size_t i = 0; i < items.size(); ++i) {
         const std::string what = where + "[" + std::to_string(i) + "]";
-        ChatMessage message = ChatMessage::from_json(renamed(items[i], config, what), what);
+        ChatMessage message = is_as_read(items[i], config)
+                                  ? ChatMessage::from_json(items[i], what)
+                                  : ChatMessage::from_json(renamed(items[i], config, what), what);
         // OpenAI's way to say train: false.
         const auto weight = std::find_if(message.more.begin(), message.more.end(),
                                          [](const auto& one) { return one.first == "weight"; });

@@ -35,27 +35,42 @@ DataPlaces validation_places(const DataConfig& config) {
     return {config.validation.empty() ? config.train : config.validation, config.validation_split};
 }
 
-OpenSource::OpenSource(std::string name, std::unique_ptr<RowSource> rows, const DataConfig& config,
-                       std::string split)
-    : name_(std::move(name)), rows_(std::move(rows)), config_(&config), split_(std::move(split)) {}
+OpenSource::OpenSource(std::string name, Open open, const DataConfig& config, std::string split)
+    : name_(std::move(name)),
+      open_(std::move(open)),
+      rows_(open_({})),
+      config_(&config),
+      split_(std::move(split)) {}
+
+void OpenSource::rewind() {
+    rows_ = open_({});
+    recogniser_.reset();
+}
 
 double OpenSource::part_read() const {
     return -1;
 }
 
 std::unique_ptr<RowBatch> OpenSource::next(std::int64_t rows_before) {
-    std::unique_ptr<RowBatch> batch;
     try {
-        batch = rows_->next();
+        std::unique_ptr<RowBatch> batch = rows_->next();
+        if (batch == nullptr || recogniser_ != nullptr) return batch;
+        recogniser_ =
+            std::make_unique<RowRecogniser>(rows_->schema(), first_rows(*batch), *config_, name_);
+        const RowColumns* const declared = recogniser_->declared();
+        const std::string& format = rows_->schema().format;
+        const bool is_table = format == "arrow" || format == "parquet";
+        if (!is_table || declared == nullptr ||
+            declared->used.size() == rows_->schema().columns.size())
+            return batch;
+        batch.reset();
+        rows_ = open_(declared->used);
+        return rows_->next();
     } catch (const Error& error) {
         if (rows_before == 0) throw;
         throw Error(std::string(error.what()) + " (behind row " + std::to_string(rows_before) +
                     " of " + name_ + "; what follows cannot be read)");
     }
-    if (batch != nullptr && recogniser_ == nullptr)
-        recogniser_ =
-            std::make_unique<RowRecogniser>(rows_->schema(), first_rows(*batch), *config_, name_);
-    return batch;
 }
 
 RowSourceOptions source_options(const DataConfig& config, const std::string& split) {
@@ -83,12 +98,23 @@ std::vector<OpenSource> open_sources(const DataPlaces& places, const DataConfig&
         std::string name;
         for (const std::string& path : places.paths)
             name += (name.empty() ? "" : " + ") + path;
-        sources.emplace_back(name + suffix, open_columns(places.paths, config.zip, options),
-                             config);
+        sources.emplace_back(
+            name + suffix,
+            [paths = places.paths, names = config.zip, options](const std::vector<std::string>&) {
+                return open_columns(paths, names, options);
+            },
+            config, places.split);
         return sources;
     }
     for (const std::string& path : places.paths)
-        sources.emplace_back(path + suffix, open_rows(path, options), config, places.split);
+        sources.emplace_back(
+            path + suffix,
+            [path, options](const std::vector<std::string>& only) {
+                RowSourceOptions narrowed = options;
+                narrowed.only_columns = only;
+                return open_rows(path, narrowed);
+            },
+            config, places.split);
     return sources;
 }
 

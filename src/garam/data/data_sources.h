@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,9 +28,10 @@ DataPlaces validation_places(const DataConfig& config);
 // A source, and what its rows mean.
 class OpenSource {
   public:
+    // `only`: the columns that need be read; empty: all.
+    using Open = std::function<std::unique_ptr<RowSource>(const std::vector<std::string>& only)>;
     // Keeps a reference to config.
-    OpenSource(std::string name, std::unique_ptr<RowSource> rows, const DataConfig& config,
-               std::string split = {});
+    OpenSource(std::string name, Open open, const DataConfig& config, std::string split = {});
 
     // "train.jsonl", "data/chats (train[:90%])", "train.en + train.de".
     const std::string& name() const { return name_; }
@@ -38,13 +40,16 @@ class OpenSource {
     // Of the bytes of its files, about; below 0: unknown. May be called while next() runs elsewhere.
     double part_read() const;
     // The next rows; null at the end. `rows_before` were read, which an Error of a broken file tells. The
-    // first batch decides what the rows mean.
+    // first batch decides what the rows mean; columns of a table that mean nothing are not read any further.
     std::unique_ptr<RowBatch> next(std::int64_t rows_before);
+    // At the first row again.
+    void rewind();
     // Once next() was called.
     const RowRecogniser& recogniser() const { return *recogniser_; }
 
   private:
     std::string name_;
+    Open open_;
     std::unique_ptr<RowSource> rows_;
     const DataConfig* config_;
     std::string split_;

@@ -4,12 +4,20 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "garam/data/sample.h"
 
 namespace garam {
 
-std::uint64_t fingerprint(const std::vector<Sample>& samples);
+class Fingerprint {
+  public:
+    void add(const Sample& sample);
+    // FNV-1a (Fowler, Noll, Vo) over 64-bit words.
+    void add(std::uint64_t word) { state_ = (state_ ^ word) * 0x100000001b3u; }
+    std::uint64_t value() const;
+
+  private:
+    std::uint64_t state_ = 0xcbf29ce484222325u;
+};
 
 }  // namespace garam

@@ -26,7 +26,6 @@ RowLoopOptions loop_options(const DataConfig& config) {
 struct FoundLabels {
     std::set<std::string> labels;
     std::vector<std::string> declared;  // by the schema of a source
-    std::vector<std::int64_t> rows;     // of each source
 };
 
 FoundLabels collect_labels(const DataPlaces& places, const DataConfig& config,
@@ -46,7 +45,6 @@ FoundLabels collect_labels(const DataPlaces& places, const DataConfig& config,
                                 " different labels: these are no classes (data.label_column)");
                 }
             });
-        found.rows.push_back(report.rows);
         if (found.declared.empty()) found.declared = source.recogniser().class_names();
     }
     return found;
@@ -97,10 +95,22 @@ LabelledRow encode_row(const RowEncoder& encoder, const std::vector<std::string>
 
 }  // namespace
 
+RowNumbers held_out_rows(const SampleTables& tables, double fraction, std::uint64_t seed) {
+    const SampleSelection held_out = hold_out(weighted(tables, {}), fraction, seed).held_out;
+    RowNumbers rows(tables.sources.size());
+    for (std::int64_t i = 0; i < held_out.size(); ++i) {
+        const SampleSelection::Origin origin = held_out.origin(held_out.id(i));
+        rows[static_cast<std::size_t>(origin.source)].push_back(origin.row);
+    }
+    for (std::vector<std::int64_t>& numbers : rows)
+        std::sort(numbers.begin(), numbers.end());
+    return rows;
+}
+
 LabelledSet read_labelled_rows(const DataPlaces& places, const DataConfig& config,
                                const EncodingSettings& settings, const Tokenizer& tokenizer,
                                const std::vector<std::string>& more_labels,
-                               const HeldOut& held_out) {
+                               const RowNumbers& only) {
     const RowEncoder encoder(config, settings, tokenizer);
     LabelledSet set;
     // The labels must be known before the first row can be encoded: two passes over the rows.
@@ -113,12 +123,8 @@ LabelledSet read_labelled_rows(const DataPlaces& places, const DataConfig& confi
     }
     std::vector<ReadReport> reports;
     for (std::size_t s = 0; s < sources.size(); ++s) {
-        std::vector<std::int64_t> wanted;
-        if (held_out.fraction > 0)
-            wanted = held_out_rows(found.rows[s], held_out.fraction, held_out.seed, s);
         const auto counts = [&](std::int64_t number) {
-            return held_out.fraction <= 0 ||
-                   std::binary_search(wanted.begin(), wanted.end(), number);
+            return only.empty() || std::binary_search(only[s].begin(), only[s].end(), number);
         };
         ReadReport report;
         for_each_row<EncodedLabelled>(
@@ -150,7 +156,7 @@ LabelledSet read_labelled_rows(const DataPlaces& places, const DataConfig& confi
                 report.longest = std::max(report.longest, tokens);
                 set.rows.push_back(std::move(row));
             });
-        if (held_out.fraction > 0) report.rows = static_cast<std::int64_t>(wanted.size());
+        if (!only.empty()) report.rows = static_cast<std::int64_t>(only[s].size());
         reports.push_back(std::move(report));
     }
     set.report = join(reports);

@@ -8,6 +8,7 @@
 
 #include "garam/data/data_config.h"
 #include "garam/data/data_sources.h"
+#include "garam/data/read_samples.h"
 #include "garam/data/row_encoder.h"
 #include "garam/data/sample.h"
 #include "garam/text/tokenizer.h"
@@ -38,19 +39,18 @@ struct LabelledSet {
 // More labels than this are no classes.
 constexpr std::size_t kMaxLabels = 256;
 
-// Of the rows those alone that data.validation_fraction holds out of training with this seed.
-struct HeldOut {
-    double fraction = 0;  // 0: all rows count
-    std::uint64_t seed = 0;
-};
+// Numbers of rows, one list a source, each ascending.
+using RowNumbers = std::vector<std::vector<std::int64_t>>;
+// The rows that data.validation_fraction holds out of training with this seed.
+RowNumbers held_out_rows(const SampleTables& tables, double fraction, std::uint64_t seed);
 
 // `more_labels` are candidates even where no row has them (the labels of the training rows). Throws
 // Error as read_samples() does, when a row has no label, and when there are fewer than two labels
-// or more than kMaxLabels.
+// or more than kMaxLabels. `only`: the rows that count; empty: all.
 LabelledSet read_labelled_rows(const DataPlaces& places, const DataConfig& config,
                                const EncodingSettings& settings, const Tokenizer& tokenizer,
                                const std::vector<std::string>& more_labels = {},
-                               const HeldOut& held_out = {});
+                               const RowNumbers& only = {});
 
 // The labels of rows, in the order of LabelledSet::labels.
 std::vector<std::string> read_labels(const DataPlaces& places, const DataConfig& config,

@@ -5,17 +5,21 @@
 // `micro_batches_per_step` micro-batches; the last ones of an epoch hold what is left, so that a
 // step never reaches into the next epoch. Steps are counted as Transformers counts them:
 // ceil(ceil(units / rows_per_micro_batch) / micro_batches_per_step) an epoch.
+//
+// Several processes that train together have each a loader of the same samples and options but `rank`: the
+// micro-batches of a step are dealt to them one after the other.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "garam/core/token_batch.h"
 #include "garam/data/packing.h"
-#include "garam/data/sample.h"
+#include "garam/data/sample_selection.h"
 
 namespace garam {
 
@@ -28,13 +32,16 @@ struct LoaderOptions {
     std::uint64_t seed = 42;
     // Without packing: samples of similar length come together.
     bool group_by_length = false;
+    // Of the processes that share each step; the other members are of all of them together.
+    std::int64_t rank = 0;
+    std::int64_t world_size = 1;
 };
 
 class Loader {
   public:
-    // `samples` must outlive the loader. Throws Error when there are none, an option is out of
+    // Keeps no more than some bytes a sample. Throws Error when there are none, an option is out of
     // range or a micro-batch would hold more than 2^31 - 1 tokens.
-    Loader(const std::vector<Sample>& samples, const LoaderOptions& options);
+    Loader(SampleSelection samples, const LoaderOptions& options);
 
     // The same in every epoch, packed too: bins depend on lengths only.
     std::int64_t steps_per_epoch() const { return steps_; }
@@ -52,9 +59,17 @@ class Loader {
     // The epoch as Transformers logs it once this step is done: 1.5 is half of the second one.
     double epoch_at(std::int64_t step) const;
 
-    // The micro-batches of a step: a pure function of its number, whatever was asked before, so
+    // This rank's micro-batches of a step, none where the last one of an epoch has fewer than ranks: a pure function of its number, whatever was asked before, so
     // that a resumed run needs no state. May be called from several threads.
     std::vector<TokenBatch> step(std::int64_t step) const;
+
+    // The micro-batches of a step of all ranks, without their tokens.
+    struct Shape {
+        std::int64_t units = 0;
+        std::int64_t tokens = 0;
+        std::int64_t longest = 0;  // tokens of a sample
+    };
+    std::vector<Shape> shapes(std::int64_t step) const;
 
     // No micro-batch of any epoch is larger. `tokens`, `longest` and `samples` are reached by some
     // order; `targets` is a bound that packing need not reach.
@@ -67,14 +82,16 @@ class Loader {
     const Largest& largest() const { return largest_; }
 
   private:
-    // Samples of each unit, in the order of an epoch.
-    using Epoch = std::vector<std::vector<std::int64_t>>;
+    struct Epoch {
+        std::vector<std::uint32_t> order;  // of the units; without packing, of the samples
+        Bins bins;                         // with packing
+    };
     std::shared_ptr<const Epoch> epoch(std::int64_t number) const;
     Epoch arrange(std::int64_t number) const;
-    void group_by_length(std::vector<std::int64_t>& order) const;
+    void group_by_length(std::vector<std::uint32_t>& order) const;
     Largest find_largest() const;
 
-    const std::vector<Sample>& samples_;
+    SampleSelection samples_;
     LoaderOptions options_;
     std::optional<PackedLayout> layout_;
     std::int64_t units_ = 0;
@@ -83,13 +100,13 @@ class Loader {
     Largest largest_;
 
     mutable std::mutex lock_;
-    mutable std::shared_ptr<const Epoch> cached_;
-    mutable std::int64_t cached_number_ = -1;
+    // Two, as the steps that are prepared ahead may lie on both sides of an epoch's end; the last used first.
+    using NumberedEpoch = std::pair<std::int64_t, std::shared_ptr<const Epoch>>;
+    mutable std::vector<NumberedEpoch> cached_;
 };
 
-// All samples in the order of their rows, as many to a batch as fit `max_tokens`; a longer sample
+// All samples in their order, as many to a batch as fit `max_tokens`; a longer sample
 // has a batch of its own.
-std::vector<TokenBatch> evaluation_batches(const std::vector<Sample>& samples,
-                                           std::int64_t max_tokens);
+std::vector<TokenBatch> evaluation_batches(const SampleSelection& samples, std::int64_t max_tokens);
 
 }  // namespace garam

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <utility>
 
 #include "garam/core/error.h"
-#include "garam/core/philox.h"
 #include "garam/data/row_loop.h"
 
 namespace garam {
@@ -86,22 +84,23 @@ ReadReport read_samples(OpenSource& source, const DataConfig& config,
     return report;
 }
 
-std::vector<SourceSamples> read_sample_tables(std::vector<OpenSource> sources,
-                                              const DataConfig& config,
-                                              const EncodingSettings& settings,
-                                              const Tokenizer& tokenizer,
-                                              const ReadingProgress& progress) {
+SampleTables read_sample_tables(std::vector<OpenSource> sources, const DataConfig& config,
+                                const EncodingSettings& settings, const Tokenizer& tokenizer,
+                                const ReadingProgress& progress) {
     std::filesystem::path folder;
     if (config.cache)
         folder = config.cache_dir.empty() ? SampleCache::default_folder()
                                           : std::filesystem::path(config.cache_dir);
     SampleCache cache(folder);
     const std::string digest = folder.empty() ? std::string() : tokenizer_digest(tokenizer);
-    std::vector<SourceSamples> all;
+    SampleTables all;
     for (OpenSource& source : sources) {
-        const Json key =
-            folder.empty() ? Json() : sample_key(source, config, settings, tokenizer, digest);
+        const Json key = folder.empty()
+                             ? Json()
+                             : sample_key(source, config, settings, tokenizer, digest, cache);
+        bool begun = false;
         SampleCache::Found found = cache.get(key, [&](SampleTableWriter& table) {
+            if (std::exchange(begun, true)) source.rewind();
             return read_samples(
                 source, config, settings, tokenizer,
                 [&](Sample&& sample, std::int64_t full) { table.append(sample, full); }, progress);
@@ -109,32 +108,28 @@ std::vector<SourceSamples> read_sample_tables(std::vector<OpenSource> sources,
         SourceSamples samples{std::move(found.table), {}, found.made};
         samples.report = samples.table.report();
         samples.report.file = source.name();
-        all.push_back(std::move(samples));
+        all.sources.push_back(std::move(samples));
     }
+    all.notes = cache.take_notes();
     return all;
 }
 
-std::vector<std::int64_t> held_out_rows(std::int64_t rows, double fraction, std::uint64_t seed,
-                                        std::uint64_t source) {
-    // Apart from other uses of the seed.
-    constexpr std::uint64_t kStream = 0x686f6c64;
-    const auto count = static_cast<std::int64_t>(static_cast<double>(rows) * fraction + 0.5);
-    std::vector<std::int64_t> order(static_cast<std::size_t>(rows));
-    std::iota(order.begin(), order.end(), 0);
-    Random random(seed, kStream + source);
-    for (std::int64_t i = 0; i < count; ++i) {
-        const std::uint64_t other = random.below(static_cast<std::uint64_t>(rows - i));
-        std::swap(order[static_cast<std::size_t>(i)],
-                  order[static_cast<std::size_t>(i) + static_cast<std::size_t>(other)]);
-    }
-    order.resize(static_cast<std::size_t>(count));
-    std::sort(order.begin(), order.end());
-    return order;
+std::vector<WeightedTable> weighted(const SampleTables& tables,
+                                    const std::vector<double>& weights) {
+    std::vector<WeightedTable> all;
+    for (std::size_t s = 0; s < tables.sources.size(); ++s)
+        all.push_back({tables.sources[s].table, weights.empty() ? 1 : weights.at(s)});
+    return all;
 }
 
 SampleSet read_samples(const std::filesystem::path& file, const DataConfig& config,
                        const EncodingSettings& settings, const Tokenizer& tokenizer) {
-    OpenSource source(file.string(), open_rows(file.string(), source_options(config, {})), config);
+    OpenSource source(
+        file.string(),
+        [&](const std::vector<std::string>&) {
+            return open_rows(file.string(), source_options(config, {}));
+        },
+        config);
     SampleSet set;
     set.report = read_samples(
         source, config, settings, tokenizer,

@@ -13,6 +13,7 @@
 #include "garam/data/row_encoder.h"
 #include "garam/data/sample.h"
 #include "garam/data/sample_cache.h"
+#include "garam/data/sample_selection.h"
 #include "garam/data/sample_table.h"
 #include "garam/text/tokenizer.h"
 
@@ -48,23 +49,23 @@ struct SourceSamples {
     ReadReport report;
     bool made = true;  // false: it was there already
 };
-std::vector<SourceSamples> read_sample_tables(std::vector<OpenSource> sources,
-                                              const DataConfig& config,
-                                              const EncodingSettings& settings,
-                                              const Tokenizer& tokenizer,
-                                              const ReadingProgress& progress = {});
+struct SampleTables {
+    std::vector<SourceSamples> sources;
+    std::vector<std::string> notes;  // what the user should know of the cache
+};
+SampleTables read_sample_tables(std::vector<OpenSource> sources, const DataConfig& config,
+                                const EncodingSettings& settings, const Tokenizer& tokenizer,
+                                const ReadingProgress& progress = {});
 
-// All that decides the samples of a source, for the cache. `tokenizer`: its digest.
+// All that decides the samples of a source, for the cache.
 Json sample_key(const OpenSource& source, const DataConfig& config,
                 const EncodingSettings& settings, const Tokenizer& tokenizer,
-                const std::string& tokenizer_digest);
+                const std::string& tokenizer_digest, SampleCache& cache);
 // Of the files that the tokenizer is saved as.
 std::string tokenizer_digest(const Tokenizer& tokenizer);
 
-// Of `rows` rows those that data.validation_fraction holds out, in order: a function of its arguments alone.
-// `source`: the number of the source.
-std::vector<std::int64_t> held_out_rows(std::int64_t rows, double fraction, std::uint64_t seed,
-                                        std::uint64_t source);
+// For select_samples() and hold_out(); no weights: one each.
+std::vector<WeightedTable> weighted(const SampleTables& tables, const std::vector<double>& weights);
 
 // The samples of one file in memory.
 SampleSet read_samples(const std::filesystem::path& file, const DataConfig& config,

@@ -9,6 +9,7 @@
 #include "garam/data/chat_rows.h"
 #include "garam/data/token_rows.h"
 #include "garam/text/chat_spans.h"
+#include "garam/text/chat_template_source.h"
 
 namespace garam {
 namespace {
@@ -118,8 +119,9 @@ RowEncoder::RowEncoder(const DataConfig& config, const EncodingSettings& setting
     const bool own = !settings_.chat_template.empty();
     const std::string& source = own ? settings_.chat_template : tokenizer_.chat_template();
     if (source.empty()) return;
+    const std::string& tools = own ? settings_.tool_chat_template : tokenizer_.tool_chat_template();
     try {
-        template_.emplace(source,
+        template_.emplace(ChatTemplateSource{source, tools},
                           own ? "the chat template given" : "the tokenizer's chat template");
     } catch (const Error& error) {
         template_error_ = error.what();

@@ -43,6 +43,7 @@ struct EncodingSettings {
     std::optional<bool> completion_only_loss;
     // Jinja source used instead of the tokenizer's chat template; empty: the tokenizer's.
     std::string chat_template;
+    std::string tool_chat_template;  // beside chat_template, of chats with tools; empty: the same
     // Rows of the model's embedding; ids must lie below. 0: not checked.
     std::int64_t vocab_size = 0;
 };

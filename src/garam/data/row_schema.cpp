@@ -157,11 +157,7 @@ class Recogniser {
     }
 
     void choose(const std::string& text, const std::string& label) {
-        if (!mapped("messages").empty()) return messages(take("messages"));
-        if (!mapped("prompt").empty() || !mapped("completion").empty()) return completion();
-        if (!mapped("instruction").empty() || !mapped("output").empty() || !mapped("input").empty())
-            return instruction();
-        if (!mapped("input_ids").empty()) return token_ids();
+        if (mapped_shape()) return;
         if (!mapped("text").empty() && !has(text)) take("text");
         if (!mapped("label").empty()) take("label");
         if (names_text_ && has(text)) return text_and_label(text, label);
@@ -199,6 +195,28 @@ class Recogniser {
             return guard_instruction(label);
         }
         unknown(text, label);
+    }
+
+    // By the columns that the config names. It may name those of several sources that differ: the first
+    // shape counts whose columns are here.
+    bool mapped_shape() {
+        const std::vector<std::vector<const char*>> shapes = {{"messages"},
+                                                              {"prompt", "completion"},
+                                                              {"instruction", "input", "output"},
+                                                              {"input_ids"}};
+        const auto named = [this](const char* ours) { return !mapped(ours).empty(); };
+        const auto absent = [&](const char* ours) { return named(ours) && !has(mapped(ours)); };
+        std::size_t best = shapes.size();
+        for (std::size_t i = shapes.size(); i-- > 0;) {
+            if (std::none_of(shapes[i].begin(), shapes[i].end(), named)) continue;
+            const bool here = std::none_of(shapes[i].begin(), shapes[i].end(), absent);
+            if (here || best == shapes.size()) best = i;
+        }
+        if (best == 0) messages(take("messages"));
+        if (best == 1) completion();
+        if (best == 2) instruction();
+        if (best == 3) token_ids();
+        return best < shapes.size();
     }
 
     void messages(std::string name) {
@@ -359,7 +377,7 @@ class Recogniser {
              ". Name the columns that count, for example " + advice);
     }
 
-    std::string summary() const {
+    std::string summary() {
         std::vector<std::string> used;
         std::string text;
         const auto add = [&](const char* ours, const std::string& theirs) {
@@ -394,7 +412,7 @@ class Recogniser {
             const bool taken = std::any_of(used.begin(), used.end(), [&](const std::string& name) {
                 return name == column.name || name.starts_with(column.name + ".");
             });
-            if (!taken) unused.push_back(column.name);
+            (taken ? out_.used : unused).push_back(column.name);
         }
         if (unused.empty()) return text;
         constexpr std::size_t kShown = 8;
@@ -410,7 +428,8 @@ class Recogniser {
     const DataConfig& config_;
     const std::string& where_;
     std::vector<Column> columns_;
-    std::vector<std::string> nulls_;  // of rows with keys of their own: what is null counts as absent
+    std::vector<std::string>
+        nulls_;  // of rows with keys of their own: what is null counts as absent
     bool names_text_ = false;
     RowColumns out_;
 };

@@ -39,6 +39,7 @@ struct RowColumns {
     std::string input_ids, labels, attention_mask, completion_mask, assistant_masks;
     std::string system, tools, chat_template_kwargs;
     std::vector<std::string> class_names;  // that the schema declares of the label column
+    std::vector<std::string> used;         // the columns that these names lie in
     // "messages from "conv" (ShareGPT), system from "sys"; 3 columns unused: id, url, score".
     std::string summary;
 };
@@ -59,6 +60,8 @@ class RowRecogniser {
     // Of the first rows; empty where they cannot be recognised.
     const std::string& summary() const { return summary_; }
     const std::vector<std::string>& class_names() const;
+    // Of a declared schema; null: each row has keys of its own.
+    const RowColumns* declared() const { return declared_.get(); }
 
   private:
     struct Known {

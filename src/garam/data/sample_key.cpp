@@ -28,11 +28,11 @@ Json map_of(const TextMap& map) {
     return object;
 }
 
-Json source_key(const OpenSource& source, const DataConfig& config) {
+Json source_key(const OpenSource& source, const DataConfig& config, SampleCache& cache) {
     Json key{Json::Object{}};
     Json digests{Json::Array{}};
     for (const fs::path& file : source.rows().files())
-        digests.push_back(content_digest(file));
+        digests.push_back(cache.digest_of(file));
     key.set("files", std::move(digests));
     key.set("format", source.rows().schema().format);
     key.set("split", source.split());
@@ -90,14 +90,17 @@ std::string tokenizer_digest(const Tokenizer& tokenizer) {
 
 Json sample_key(const OpenSource& source, const DataConfig& config,
                 const EncodingSettings& settings, const Tokenizer& tokenizer,
-                const std::string& tokenizer_digest) {
+                const std::string& tokenizer_digest, SampleCache& cache) {
     Json key{Json::Object{}};
     key.set("version", kVersion);
-    key.set("source", source_key(source, config));
+    key.set("source", source_key(source, config, cache));
     key.set("tokenizer", tokenizer_digest);
     const std::string& own = settings.chat_template;
-    key.set("chat_template", own.empty() ? std::string() : content_digest(std::string_view(own)));
-    const std::string& used = own.empty() ? tokenizer.chat_template() : own;
+    key.set("chat_template",
+            own.empty() ? std::string() : content_digest(own + '\0' + settings.tool_chat_template));
+    const std::string used = own.empty()
+                                 ? tokenizer.chat_template() + tokenizer.tool_chat_template()
+                                 : own + settings.tool_chat_template;
     if (used.find("strftime_now") != std::string::npos) {
         // The day is a part of what such a template writes.
         const std::time_t now = std::time(nullptr);

@@ -60,6 +60,12 @@ std::int32_t AddedTokenMatcher::child(std::int32_t node, char byte) const {
 
 void AddedTokenMatcher::add(const AddedToken& token, std::string_view content) {
     if (content.empty()) return;
+    const auto first = static_cast<unsigned char>(content[0]);
+    first_bytes_[first] = true;
+    for (std::size_t second = 0; second < 256; ++second) {
+        if (content.size() == 1 || second == static_cast<unsigned char>(content[1]))
+            first_pairs_[std::size_t{first} << 8 | second] = true;
+    }
     std::int32_t node = 0;
     for (const char byte : content) {
         std::int32_t next = child(node, byte);
@@ -77,12 +83,24 @@ void AddedTokenMatcher::add(const AddedToken& token, std::string_view content) {
     tokens_.push_back(token);
 }
 
-std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::split(std::string_view text,
-                                                              bool parse_special) const {
-    std::vector<Part> parts;
+// The next place at which a token may begin, or the end of the text.
+std::size_t AddedTokenMatcher::next_beginning(std::string_view text, std::size_t at) const {
+    for (; at < text.size(); ++at) {
+        const auto first = static_cast<unsigned char>(text[at]);
+        if (!first_bytes_[first]) continue;
+        if (at + 1 == text.size()) break;
+        const auto second = static_cast<unsigned char>(text[at + 1]);
+        if (first_pairs_[std::size_t{first} << 8 | second]) break;
+    }
+    return at;
+}
+
+void AddedTokenMatcher::split(std::string_view text, bool parse_special,
+                              std::vector<Part>& parts) const {
+    parts.clear();
     std::size_t done = 0;  // bytes already in parts
     std::size_t at = 0;
-    while (at < text.size()) {
+    while ((at = next_beginning(text, at)) < text.size()) {
         std::int32_t node = 0;
         std::int32_t matched = -1;
         std::size_t matched_end = at;
@@ -126,7 +144,6 @@ std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::split(std::string_view t
         at = std::max(at, end);
     }
     if (done < text.size()) parts.push_back({{done, text.size()}, std::nullopt});
-    return parts;
 }
 
 }  // namespace garam

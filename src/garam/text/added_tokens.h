@@ -2,6 +2,7 @@
 // ("<|im_end|>") and what was added to a vocabulary after its training.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -40,8 +41,9 @@ class AddedTokenMatcher {
         ByteSpan span;
         std::optional<std::int32_t> id;  // absent: text between tokens
     };
-    // Cuts `text` into parts, none of them empty. Without parse_special, special tokens are text.
-    std::vector<Part> split(std::string_view text, bool parse_special) const;
+    // Cuts `text` into parts, none of them empty, in place of what is in `parts`. Without parse_special,
+    // special tokens are text.
+    void split(std::string_view text, bool parse_special, std::vector<Part>& parts) const;
 
   private:
     struct Node {
@@ -50,7 +52,11 @@ class AddedTokenMatcher {
     };
     std::int32_t child(std::int32_t node, char byte) const;
 
+    std::size_t next_beginning(std::string_view text, std::size_t at) const;
+
     std::vector<AddedToken> tokens_;
+    std::array<bool, 256> first_bytes_{};
+    std::vector<bool> first_pairs_ = std::vector<bool>(65536);  // of the first two bytes
     std::vector<Node> nodes_ = std::vector<Node>(1);
 };
 

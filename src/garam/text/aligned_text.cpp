@@ -22,8 +22,17 @@ void AlignedTextBuilder::append(std::string_view text, ByteSpan source) {
 
 void AlignedTextBuilder::keep(std::size_t begin, std::size_t end) {
     built_.text_.append(from_.text_, begin, end - begin);
+    const std::vector<ByteSpan>& sources = from_.sources_;
+    const auto at = [](std::size_t i) { return static_cast<std::ptrdiff_t>(i); };
+    if (!sources.empty()) {
+        built_.sources_.insert(built_.sources_.end(), sources.begin() + at(begin),
+                               sources.begin() + at(end));
+        return;
+    }
+    const std::size_t before = built_.sources_.size();
+    built_.sources_.resize(before + end - begin);
     for (std::size_t i = begin; i < end; ++i)
-        built_.sources_.push_back(from_.source(i, i + 1));
+        built_.sources_[before + i - begin] = {from_.begin_ + i, from_.begin_ + i + 1};
 }
 
 void AlignedTextBuilder::replace(std::size_t begin, std::size_t end, std::string_view by) {

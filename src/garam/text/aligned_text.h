@@ -38,7 +38,10 @@ class AlignedText {
 // Puts a new aligned text together from pieces of another one.
 class AlignedTextBuilder {
   public:
-    explicit AlignedTextBuilder(const AlignedText& from) : from_(from) {}
+    explicit AlignedTextBuilder(const AlignedText& from) : from_(from) {
+        built_.text_.reserve(from.text_.size());
+        built_.sources_.reserve(from.text_.size());
+    }
 
     std::size_t size() const { return built_.text_.size(); }
     void keep(std::size_t begin, std::size_t end);  // bytes of `from` as they are

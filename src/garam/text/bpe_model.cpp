@@ -2,16 +2,19 @@
 
 #include <algorithm>
 #include <limits>
-#include <mutex>
 #include <queue>
-#include <shared_mutex>
 #include <string>
-#include <unordered_map>
 
 #include "garam/core/error.h"
 #include "garam/text/unicode.h"
+#include "garam/text/word_cache.h"
 
 namespace garam {
+namespace {
+
+constexpr std::string_view kSpace = "\u2581";  // how SentencePiece writes a space
+
+}  // namespace
 
 const std::array<char32_t, 256>& byte_characters() {
     static const auto characters = [] {
@@ -38,72 +41,64 @@ int byte_of_character(char32_t character) {
     return character < bytes.size() ? bytes[character] : -1;
 }
 
-// (left id, right id) -> (rank, joined id): open addressing, at most half full.
-struct BpeModel::Merges {
-    struct Slot {
-        std::uint64_t pair = kEmpty;
-        std::int32_t rank = 0;
-        std::int32_t joined = 0;
-    };
-    static constexpr std::uint64_t kEmpty = std::numeric_limits<std::uint64_t>::max();
+// (left id, right id) -> rank, and rank -> joined id. Open addressing, at most two thirds full; pair and rank
+// share one number, so that a large vocabulary's table stays near the processor.
+class BpeModel::Merges {
+  public:
+    static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+    static constexpr std::size_t kMaxCount = std::size_t{1} << 22;
 
-    explicit Merges(std::size_t count) {
+    explicit Merges(std::size_t count) : joined_(count), byte_pairs_(256 * 256, kNone) {
         std::size_t slots = 16;
-        while (slots < 2 * count)
+        while (2 * slots < 3 * count)
             slots *= 2;
-        slots_.resize(slots);
+        slots_.resize(slots, kEmpty);
     }
+    void set(std::int32_t left, std::int32_t right, std::uint32_t rank, std::int32_t joined) {
+        const std::uint64_t pair = key(left, right);
+        slots_[index(pair)] = pair << kRankBits | rank;
+        joined_[rank] = joined;
+    }
+    // Rank of a pair, or kNone.
+    std::uint32_t rank(std::int32_t left, std::int32_t right) const {
+        const std::uint64_t slot = slots_[index(key(left, right))];
+        return slot == kEmpty ? kNone : static_cast<std::uint32_t>(slot & kRankMask);
+    }
+    std::int32_t joined(std::uint32_t rank) const { return joined_[rank]; }
+
+    // The same for the tokens of two bytes, with which each byte-level piece begins.
+    void set_byte_pairs(const std::array<std::int32_t, 256>& ids) {
+        for (std::size_t left = 0; left < 256; ++left)
+            for (std::size_t right = 0; right < 256; ++right)
+                byte_pairs_[left << 8 | right] = rank(ids[left], ids[right]);
+    }
+    std::uint32_t rank_of_bytes(unsigned char left, unsigned char right) const {
+        return byte_pairs_[static_cast<std::size_t>(left) << 8 | right];
+    }
+
+  private:
+    static constexpr int kIdBits = 20;
+    static constexpr int kRankBits = 24;
+    static constexpr std::uint64_t kRankMask = (std::uint64_t{1} << kRankBits) - 1;
+    static constexpr std::uint64_t kEmpty = std::numeric_limits<std::uint64_t>::max();
+    static_assert(Vocabulary::kMaxIds <= std::int64_t{1} << kIdBits);
+    static_assert(kMaxCount < kRankMask);
+
     static std::uint64_t key(std::int32_t left, std::int32_t right) {
-        return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 |
-               static_cast<std::uint32_t>(right);
+        return static_cast<std::uint64_t>(left) << kIdBits | static_cast<std::uint64_t>(right);
     }
     std::size_t index(std::uint64_t pair) const {
         std::uint64_t mixed = pair * 0x9E3779B97F4A7C15u;
         mixed ^= mixed >> 32;
         std::size_t at = mixed & (slots_.size() - 1);
-        while (slots_[at].pair != pair && slots_[at].pair != kEmpty)
+        while (slots_[at] >> kRankBits != pair && slots_[at] != kEmpty)
             at = (at + 1) & (slots_.size() - 1);
         return at;
     }
-    void set(std::int32_t left, std::int32_t right, std::int32_t rank, std::int32_t joined) {
-        const std::uint64_t pair = key(left, right);
-        slots_[index(pair)] = {pair, rank, joined};
-    }
-    const Slot* find(std::int32_t left, std::int32_t right) const {
-        const Slot& slot = slots_[index(key(left, right))];
-        return slot.pair == kEmpty ? nullptr : &slot;
-    }
 
-    std::vector<Slot> slots_;
-};
-
-// Tokens of short pieces already seen: words repeat. Never grows beyond its limit.
-class BpeModel::Cache {
-  public:
-    static constexpr std::size_t kMaxPieceBytes = 64;
-    static constexpr std::size_t kMaxPieces = 1 << 16;
-
-    bool find(std::string_view piece, std::vector<Token>& out) const {
-        const std::shared_lock lock(mutex_);
-        const auto found = pieces_.find(piece);
-        if (found == pieces_.end()) return false;
-        out.insert(out.end(), found->second.begin(), found->second.end());
-        return true;
-    }
-    void put(std::string_view piece, std::vector<Token>&& tokens) {
-        const std::unique_lock lock(mutex_);
-        if (pieces_.size() < kMaxPieces) pieces_.try_emplace(std::string(piece), std::move(tokens));
-    }
-
-  private:
-    struct Hash {
-        using is_transparent = void;
-        std::size_t operator()(std::string_view text) const {
-            return std::hash<std::string_view>{}(text);
-        }
-    };
-    mutable std::shared_mutex mutex_;
-    std::unordered_map<std::string, std::vector<Token>, Hash, std::equal_to<>> pieces_;
+    std::vector<std::uint64_t> slots_;
+    std::vector<std::int32_t> joined_;
+    std::vector<std::uint32_t> byte_pairs_;
 };
 
 namespace {
@@ -143,15 +138,16 @@ std::pair<std::string_view, std::string_view> parts_of_merge(const Json& merge,
 
 BpeModel::BpeModel(const Json& model, bool byte_level, const Vocabulary& vocabulary,
                    const std::string& source)
-    : vocabulary_(vocabulary), byte_level_(byte_level) {
+    : vocabulary_(vocabulary), byte_level_(byte_level), neighbours_(256 * 256) {
     const std::string where = source + ": model";
     if (const std::string type = text_or_empty(model, "type", where);
         type != "BPE" && !type.empty())
         throw Error(where + " of type \"" + type + "\" is not supported; supported is BPE");
-    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-        if (!text_or_empty(model, key, where).empty())
-            throw Error(where + ": \"" + key + "\" is not supported");
-    }
+    if (const Json* dropout = model.find("dropout");
+        dropout != nullptr && !dropout->is_null() && dropout->number(where + ".dropout") != 0)
+        throw Error(where + ".dropout is not supported: tokens would be another each time");
+    continuing_prefix_ = text_or_empty(model, "continuing_subword_prefix", where);
+    end_suffix_ = text_or_empty(model, "end_of_word_suffix", where);
     byte_fallback_ = flag(model, "byte_fallback", where);
     fuse_unknown_ = flag(model, "fuse_unk", where);
     ignore_merges_ = flag(model, "ignore_merges", where);
@@ -171,15 +167,25 @@ BpeModel::BpeModel(const Json& model, bool byte_level, const Vocabulary& vocabul
     }
 
     const Json::Array& merges = model.at("merges", where).array(where + ".merges");
-    if (merges.size() > static_cast<std::size_t>(4 * Vocabulary::kMaxIds))
+    if (merges.size() > Merges::kMaxCount)
         throw Error(where + ": " + std::to_string(merges.size()) + " merges are too many");
     merges_ = std::make_unique<Merges>(merges.size());
+    // Whether tokens of bytes take part in merges: then they do not always stand for their byte.
+    bool joins_bytes = false;
+    const auto is_byte_token = [&](std::int32_t id) {
+        return std::find(byte_ids_.begin(), byte_ids_.end(), id) != byte_ids_.end();
+    };
     std::string joined;
+    const std::string list = where + ".merges[";
+    std::string here;
     for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-        const std::string here = where + ".merges[" + std::to_string(rank) + "]";
+        here.assign(list).append(std::to_string(rank)).append("]");
         const auto [left, right] = parts_of_merge(merges[rank], here);
         joined.assign(left);
-        joined += right;
+        if (right.size() < continuing_prefix_.size())
+            throw Error(here + ": \"" + std::string(right) + "\" lacks the prefix \"" +
+                        continuing_prefix_ + "\"");
+        joined += right.substr(continuing_prefix_.size());
         const auto id_of = [&](std::string_view token) {
             const auto id = vocabulary.find(token);
             if (!id)
@@ -189,12 +195,64 @@ BpeModel::BpeModel(const Json& model, bool byte_level, const Vocabulary& vocabul
         };
         const std::int32_t left_id = id_of(left);
         const std::int32_t right_id = id_of(right);
-        merges_->set(left_id, right_id, static_cast<std::int32_t>(rank), id_of(joined));
+        const std::int32_t joined_id = id_of(joined);
+        merges_->set(left_id, right_id, static_cast<std::uint32_t>(rank), joined_id);
+        if (!byte_level_ && joined.find("<0x") != std::string::npos)
+            joins_bytes = joins_bytes || is_byte_token(left_id) || is_byte_token(right_id) ||
+                          is_byte_token(joined_id);
     }
-    cache_ = std::make_unique<Cache>();
+    const bool all_bytes =
+        std::all_of(byte_ids_.begin(), byte_ids_.end(), [](std::int32_t id) { return id >= 0; });
+    covers_all_ = all_bytes && (byte_level_ || (byte_fallback_ && !joins_bytes && !ignore_merges_));
+    if (covers_all_) describe_tokens();
+    number_ = WordCache::new_model();
+    number_of_parts_ = ignore_merges_ ? WordCache::new_model() : number_;
+}
+
+// For vocabularies that can spell all bytes.
+void BpeModel::describe_tokens() {
+    if (byte_level_) merges_->set_byte_pairs(byte_ids_);
+    byte_lengths_.resize(static_cast<std::size_t>(vocabulary_.size()));
+    std::string bytes;
+    for (std::size_t id = 0; id < byte_lengths_.size(); ++id) {
+        const std::string& token = vocabulary_.token(static_cast<std::int32_t>(id));
+        bytes.clear();
+        if (byte_level_) {
+            for (std::size_t at = 0; at < token.size();)
+                bytes += static_cast<char>(byte_of_character(next_code_point(token, at)));
+        } else {
+            bytes = token;
+        }
+        byte_lengths_[id] = static_cast<std::uint32_t>(bytes.size());
+        longest_token_ = std::max(longest_token_, bytes.size());
+        for (std::size_t i = 1; i < bytes.size(); ++i)
+            neighbours_[static_cast<std::size_t>(static_cast<unsigned char>(bytes[i - 1])) << 8 |
+                        static_cast<unsigned char>(bytes[i])] = true;
+        for (std::size_t at = bytes.find(kSpace, 1); at != std::string::npos;
+             at = bytes.find(kSpace, at + 1))
+            before_space_[static_cast<unsigned char>(bytes[at - 1])] = true;
+    }
+    if (byte_level_) return;
+    for (const std::int32_t id : byte_ids_)
+        byte_lengths_[static_cast<std::size_t>(id)] = 1;
+}
+
+// Whether no token has both the byte before `at` and what begins there.
+bool BpeModel::may_cut(std::string_view text, std::size_t at) const {
+    const auto before = static_cast<unsigned char>(text[at - 1]);
+    const auto after = static_cast<unsigned char>(text[at]);
+    if (!byte_level_ && is_utf8_continuation(text[at])) return false;
+    if (!neighbours_[static_cast<std::size_t>(before) << 8 | after]) return true;
+    return text[at] == kSpace[0] && !before_space_[before] &&
+           text.substr(at, kSpace.size()) == kSpace;
 }
 
 BpeModel::~BpeModel() = default;
+
+bool BpeModel::has_affixes(const Json& model) {
+    return !text_or_empty(model, "continuing_subword_prefix", "model").empty() ||
+           !text_or_empty(model, "end_of_word_suffix", "model").empty();
+}
 
 void BpeModel::start_as_bytes(std::string_view piece, std::vector<Token>& out) const {
     for (std::uint32_t at = 0; at < piece.size(); ++at) {
@@ -213,10 +271,18 @@ void BpeModel::start_as_bytes(std::string_view piece, std::vector<Token>& out) c
 
 void BpeModel::start_as_characters(std::string_view piece, std::vector<Token>& out) const {
     bool after_unknown = false;
+    const bool affixes = !continuing_prefix_.empty() || !end_suffix_.empty();
+    std::string affixed;
     std::uint32_t end = 0;
     for (std::uint32_t at = 0; at < piece.size(); at = end) {
         end = at + static_cast<std::uint32_t>(utf8_length(piece[at]));
-        const std::string_view character = piece.substr(at, end - at);
+        std::string_view character = piece.substr(at, end - at);
+        if (affixes) {
+            affixed = at > 0 ? continuing_prefix_ : std::string();
+            affixed += character;
+            if (end == piece.size()) affixed += end_suffix_;
+            character = affixed;
+        }
         const auto spelled = [&](char byte) {
             return byte_ids_[static_cast<unsigned char>(byte)] >= 0;
         };
@@ -224,8 +290,9 @@ void BpeModel::start_as_characters(std::string_view piece, std::vector<Token>& o
             out.push_back({*id, at, end});
             after_unknown = false;
         } else if (byte_fallback_ && std::all_of(character.begin(), character.end(), spelled)) {
-            for (std::uint32_t i = at; i < end; ++i)
-                out.push_back({byte_ids_[static_cast<unsigned char>(piece[i])], i, i + 1});
+            for (std::uint32_t i = 0; i < character.size(); ++i)  // an affix's bytes, too
+                out.push_back({byte_ids_[static_cast<unsigned char>(character[i])],
+                               std::min(at + i, end - 1), std::min(at + i + 1, end)});
             after_unknown = false;
         } else if (unknown_) {
             if (fuse_unknown_ && after_unknown) {
@@ -249,9 +316,8 @@ void BpeModel::merge(std::vector<Token>& tokens) const {
         std::uint32_t next;
     };
     struct Candidate {
-        std::int32_t rank;
+        std::uint32_t rank;
         std::uint32_t at;
-        std::int32_t joined;
         bool operator>(const Candidate& other) const {
             return rank != other.rank ? rank > other.rank : at > other.at;
         }
@@ -265,8 +331,8 @@ void BpeModel::merge(std::vector<Token>& tokens) const {
         std::greater<>{}, std::move(storage));
     const auto consider = [&](std::uint32_t left) {
         if (left == kNone || links[left].next == kNone) return;
-        const auto* merge = merges_->find(tokens[left].id, tokens[links[left].next].id);
-        if (merge != nullptr) queue.push({merge->rank, left, merge->joined});
+        const std::uint32_t rank = merges_->rank(tokens[left].id, tokens[links[left].next].id);
+        if (rank != Merges::kNone) queue.push({rank, left});
     };
     for (std::uint32_t i = 0; i + 1 < count; ++i)
         consider(i);
@@ -277,9 +343,8 @@ void BpeModel::merge(std::vector<Token>& tokens) const {
         const std::uint32_t next = links[best.at].next;
         // The pair may be gone or another one since it was queued.
         if (left.id == kGone || next == kNone) continue;
-        const auto* merge = merges_->find(left.id, tokens[next].id);
-        if (merge == nullptr || merge->joined != best.joined) continue;
-        left.id = best.joined;
+        if (merges_->rank(left.id, tokens[next].id) != best.rank) continue;
+        left.id = merges_->joined(best.rank);
         left.end = tokens[next].end;
         tokens[next].id = kGone;
         links[best.at].next = links[next].next;
@@ -290,30 +355,162 @@ void BpeModel::merge(std::vector<Token>& tokens) const {
     std::erase_if(tokens, [](const Token& token) { return token.id == kGone; });
 }
 
+// `ranks` holds those of the count - 1 pairs. Returns how many ids are left. For a short piece, looking
+// through all pairs is faster than keeping them in order.
+std::size_t BpeModel::merge_short(std::int32_t* ids, std::uint32_t* ranks,
+                                  std::size_t count) const {
+    while (count > 1) {
+        std::size_t at = 0;
+        std::uint32_t best = ranks[0];
+        for (std::size_t i = 1; i + 1 < count; ++i) {
+            if (ranks[i] < best) {
+                best = ranks[i];
+                at = i;
+            }
+        }
+        if (best == Merges::kNone) break;
+        ids[at] = merges_->joined(best);
+        --count;
+        for (std::size_t i = at + 1; i < count; ++i) {
+            ids[i] = ids[i + 1];
+            ranks[i - 1] = ranks[i];
+        }
+        if (at > 0) ranks[at - 1] = merges_->rank(ids[at - 1], ids[at]);
+        if (at + 1 < count) ranks[at] = merges_->rank(ids[at], ids[at + 1]);
+    }
+    return count;
+}
+
+// With ignore_merges a piece that is a token is that token.
+std::optional<std::int32_t> BpeModel::whole_token(std::string_view piece) const {
+    if (!ignore_merges_ || (covers_all_ && piece.size() > longest_token_)) return std::nullopt;
+    if (!byte_level_) return vocabulary_.find(piece);
+    std::string spelled;
+    for (const char c : piece)
+        append_utf8(spelled, byte_characters()[static_cast<unsigned char>(c)]);
+    return vocabulary_.find(spelled);
+}
+
 void BpeModel::encode(std::string_view piece, std::vector<Token>& out) const {
     GARAM_CHECK(piece.size() < std::size_t{1} << 31, "a piece of 2 GiB");
-    const bool cached = piece.size() <= Cache::kMaxPieceBytes;
-    if (cached && cache_->find(piece, out)) return;
+    if (covers_all_) {
+        std::vector<std::int32_t> ids;
+        const ByteSpan whole{0, piece.size()};
+        encode_ids(piece, {&whole, 1}, ids);
+        std::uint32_t at = 0;
+        for (const std::int32_t id : ids) {
+            out.push_back({id, at, at + byte_length(id)});
+            at += byte_length(id);
+        }
+        return;
+    }
+    if (const auto whole = whole_token(piece)) {
+        out.push_back({*whole, 0, static_cast<std::uint32_t>(piece.size())});
+        return;
+    }
     std::vector<Token> tokens;
-    if (ignore_merges_) {
-        std::string spelled;
-        if (byte_level_) {
-            for (const char c : piece)
-                append_utf8(spelled, byte_characters()[static_cast<unsigned char>(c)]);
-        }
-        const auto whole = vocabulary_.find(byte_level_ ? std::string_view(spelled) : piece);
-        if (whole) tokens.push_back({*whole, 0, static_cast<std::uint32_t>(piece.size())});
+    if (byte_level_) {
+        start_as_bytes(piece, tokens);
+    } else {
+        start_as_characters(piece, tokens);
     }
-    if (tokens.empty()) {
-        if (byte_level_) {
-            start_as_bytes(piece, tokens);
-        } else {
-            start_as_characters(piece, tokens);
-        }
-        merge(tokens);
-    }
+    merge(tokens);
     out.insert(out.end(), tokens.begin(), tokens.end());
-    if (cached) cache_->put(piece, std::move(tokens));
+}
+
+// Merges all of `part`; returns the number of tokens.
+std::size_t BpeModel::merge_anew(std::string_view part, std::int32_t* out) const {
+    constexpr std::size_t kShort = 64;
+    std::array<std::uint32_t, kShort> ranks;
+    if (byte_level_ && part.size() <= kShort) {
+        for (std::size_t i = 0; i < part.size(); ++i) {
+            const auto byte = static_cast<unsigned char>(part[i]);
+            out[i] = byte_ids_[byte];
+            if (i + 1 < part.size())
+                ranks[i] = merges_->rank_of_bytes(byte, static_cast<unsigned char>(part[i + 1]));
+        }
+        return merge_short(out, ranks.data(), part.size());
+    }
+    std::vector<Token> tokens;
+    if (byte_level_) {
+        start_as_bytes(part, tokens);
+    } else {
+        start_as_characters(part, tokens);
+    }
+    if (tokens.size() > kShort) merge(tokens);
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+        out[i] = tokens[i].id;
+    if (tokens.size() > kShort || tokens.empty()) return tokens.size();
+    for (std::size_t i = 0; i + 1 < tokens.size(); ++i)
+        ranks[i] = merges_->rank(out[i], out[i + 1]);
+    return merge_short(out, ranks.data(), tokens.size());
+}
+
+// Writes the ids of what lies between two cuts; returns their end.
+std::int32_t* BpeModel::encode_part(std::string_view text, ByteSpan part, std::uint32_t number,
+                                    std::int32_t* out) const {
+    const std::size_t size = part.end - part.begin;
+    const std::string_view view = text.substr(part.begin, size);
+    if (size > WordCache::kMaxBytes) return out + merge_anew(view, out);
+    WordCache& cache = WordCache::of_this_thread();
+    const WordCache::Key key = WordCache::key(number, text, part.begin, part.end);
+    if (const WordCache::Entry* entry = cache.find(key)) {
+        std::copy(entry->ids.begin(), entry->ids.end(), out);
+        return out + WordCache::count(*entry);
+    }
+    const std::size_t count = merge_anew(view, out);
+    cache.put(key, {out, count});
+    return out + count;
+}
+
+// The same of a piece that was not found in the cache.
+std::int32_t* BpeModel::encode_whole(std::string_view text, ByteSpan piece,
+                                     std::int32_t* out) const {
+    const std::string_view view = text.substr(piece.begin, piece.end - piece.begin);
+    if (const auto whole = whole_token(view)) {
+        *out = *whole;
+        return out + 1;
+    }
+    if (view.size() <= WordCache::kMaxBytes) return out + merge_anew(view, out);
+    std::size_t begin = piece.begin;
+    for (std::size_t at = begin + 1; at < piece.end; ++at) {
+        if (!may_cut(text, at)) continue;
+        out = encode_part(text, {begin, at}, number_of_parts_, out);
+        begin = at;
+    }
+    return encode_part(text, {begin, piece.end}, number_of_parts_, out);
+}
+
+void BpeModel::encode_ids(std::string_view text, std::span<const ByteSpan> pieces,
+                          std::vector<std::int32_t>& out) const {
+    GARAM_CHECK(covers_all_, "a vocabulary that cannot spell all bytes");
+    WordCache& cache = WordCache::of_this_thread();
+    // Written without a look at the end: a piece has at most one token a byte, and a remembered word is copied
+    // with the places that it leaves free.
+    constexpr std::size_t kPiecesAtOnce = 1024;
+    while (!pieces.empty()) {
+        const auto some = pieces.first(std::min(pieces.size(), kPiecesAtOnce));
+        pieces = pieces.subspan(some.size());
+        const std::size_t before = out.size();
+        out.resize(before + some.back().end - some.front().begin + WordCache::kMaxTokens);
+        std::int32_t* to = out.data() + before;
+        for (const ByteSpan piece : some) {
+            if (piece.end - piece.begin > WordCache::kMaxBytes) {
+                to = encode_whole(text, piece, to);
+                continue;
+            }
+            const WordCache::Key key = WordCache::key(number_, text, piece.begin, piece.end);
+            if (const WordCache::Entry* entry = cache.find(key)) {
+                std::copy(entry->ids.begin(), entry->ids.end(), to);
+                to += WordCache::count(*entry);
+                continue;
+            }
+            std::int32_t* const end = encode_whole(text, piece, to);
+            cache.put(key, {to, end});
+            to = end;
+        }
+        out.resize(static_cast<std::size_t>(to - out.data()));
+    }
 }
 
 }  // namespace garam

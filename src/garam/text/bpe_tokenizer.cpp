@@ -16,8 +16,12 @@ BpeTokenizer::BpeTokenizer(TokenizerFiles files)
       decoder_(files.tokenizer.find("decoder"), files.source) {
     read_vocabulary(files);
     const Json& model = files.tokenizer.at("model", files.source);
-    model_ =
-        std::make_unique<BpeModel>(model, pre_tokenizer_.byte_level(), vocabulary_, files.source);
+    other_model_ = make_piece_model(model, vocabulary_, files.source);
+    // Those models, and affixes of words, are about the spelling of bytes.
+    if (other_model_ || BpeModel::has_affixes(model)) pre_tokenizer_.spell_bytes();
+    if (!other_model_)
+        model_ = std::make_unique<BpeModel>(model, pre_tokenizer_.byte_level(), vocabulary_,
+                                            files.source);
     read_added_tokens(files);
     read_post_processor(files.tokenizer.find("post_processor"), files.source);
 
@@ -42,19 +46,12 @@ BpeTokenizer::BpeTokenizer(TokenizerFiles files)
     }
     if (!bos_ && prefix_.size() == 1) bos_ = prefix_.front();
     chat_template_ = std::move(files.chat_template);
+    tool_chat_template_ = std::move(files.tool_chat_template);
     to_save_ = std::move(files.to_save);
 }
 
 void BpeTokenizer::read_vocabulary(const TokenizerFiles& files) {
-    const std::string where = files.source + ": model";
-    const Json& model = files.tokenizer.at("model", files.source);
-    if (const Json* type = model.find("type"); type != nullptr && type->string(where) != "BPE")
-        throw Error(where + " of type \"" + type->string() +
-                    "\" is not supported; supported is BPE");
-    const Json& vocab = model.at("vocab", where);
-    for (const auto& [token, id] : vocab.object(where + ".vocab"))
-        vocabulary_.add(token, id.integer(where + ".vocab[\"" + token + "\"]"));
-    if (vocabulary_.size() == 0) throw Error(where + ".vocab is empty");
+    read_model_vocabulary(files.tokenizer.at("model", files.source), files.source, vocabulary_);
 }
 
 void BpeTokenizer::read_added_tokens(const TokenizerFiles& files) {
@@ -85,10 +82,15 @@ void BpeTokenizer::read_added_tokens(const TokenizerFiles& files) {
         token.special = true;
         take(token);
     }
+    // Normalized tokens are found after the others. Where nothing is normalized and there are no others,
+    // that is the same as at once.
+    const bool at_once = normalizer_.changes_nothing() &&
+                         std::all_of(tokens.begin(), tokens.end(),
+                                     [](const AddedToken& token) { return token.normalized; });
     special_.resize(static_cast<std::size_t>(vocabulary_.size()), false);
     for (const AddedToken& token : tokens) {
         if (token.special) special_[static_cast<std::size_t>(token.id)] = true;
-        if (token.normalized && !normalizer_.changes_nothing()) {
+        if (token.normalized && !at_once) {
             const std::string spelling = normalizer_.apply(AlignedText(token.content, 0)).text();
             normalized_tokens_.add(token, spelling);
             normalized_spelling_.emplace(token.id, spelling);
@@ -112,10 +114,18 @@ void BpeTokenizer::read_post_processor(const Json* processor, const std::string&
         return;
     }
     if (type == "ByteLevel") return;  // moves offsets only
+    if (type == "RobertaProcessing" || type == "BertProcessing") {
+        for (const char* key : {"cls", "sep"}) {
+            const Json::Array& token = processor->at(key, where).array(where + "." + key);
+            if (token.size() != 2) throw Error(where + "." + key + " is not a token with its id");
+            put_around(token[1], key == std::string_view("sep"), token[0].string(where), where);
+        }
+        return;
+    }
     if (type != "TemplateProcessing")
         throw Error(where + " \"" + type +
-                    "\" is not supported; supported are Sequence, ByteLevel and "
-                    "TemplateProcessing");
+                    "\" is not supported; supported are Sequence, ByteLevel, TemplateProcessing, "
+                    "RobertaProcessing and BertProcessing");
     bool behind = false;
     for (const Json& part : processor->at("single", where).array(where + ".single")) {
         if (part.find("Sequence") != nullptr) {
@@ -126,30 +136,75 @@ void BpeTokenizer::read_post_processor(const Json* processor, const std::string&
                                       .at("id", where + ".single")
                                       .string(where + ".single");
         const Json& token = processor->at("special_tokens", where).at(name, where);
-        for (const Json& id : token.at("ids", where).array(where + ".special_tokens")) {
-            const std::int64_t value = id.integer(where + ".special_tokens");
-            if (value < 0 || value >= vocabulary_.size() ||
-                !vocabulary_.has(static_cast<std::int32_t>(value)))
-                throw Error(where + ": \"" + name + "\" has the id " + std::to_string(value) +
-                            ", which the vocabulary does not have");
-            (behind ? suffix_ : prefix_).push_back(static_cast<std::int32_t>(value));
-        }
+        for (const Json& id : token.at("ids", where).array(where + ".special_tokens"))
+            put_around(id, behind, name, where);
     }
 }
 
-void BpeTokenizer::encode_segment(AlignedText text, bool at_start, bool parse_special,
-                                  Encoding& out) const {
+void BpeTokenizer::put_around(const Json& id, bool behind, const std::string& name,
+                              const std::string& where) {
+    const std::int64_t value = id.integer(where + ": \"" + name + "\"");
+    if (value < 0 || value >= vocabulary_.size() ||
+        !vocabulary_.has(static_cast<std::int32_t>(value)))
+        throw Error(where + ": \"" + name + "\" has the id " + std::to_string(value) +
+                    ", which the vocabulary does not have");
+    (behind ? suffix_ : prefix_).push_back(static_cast<std::int32_t>(value));
+}
+
+namespace {
+
+// Memory that a thread keeps from one text to the next; never more than this after a long one.
+constexpr std::size_t kKept = std::size_t{1} << 16;  // entries
+
+template <class T>
+class Kept {
+  public:
+    explicit Kept(std::vector<T>& kept) : kept_(kept) { kept_.clear(); }
+    ~Kept() {
+        if (kept_.capacity() > kKept) kept_ = {};
+    }
+    Kept(const Kept&) = delete;
+    Kept& operator=(const Kept&) = delete;
+
+  private:
+    std::vector<T>& kept_;
+};
+
+}  // namespace
+
+// Where neither normalizer nor pre-tokenizer changes a text, the ids say where the tokens are.
+void BpeTokenizer::encode_unchanged(std::string_view text, std::size_t begin,
+                                    const Found& found) const {
+    thread_local std::vector<ByteSpan> pieces;
+    const Kept<ByteSpan> kept(pieces);
+    pre_tokenizer_.cut(text, pieces);
+    const std::size_t before = found.ids.size();
+    model_->encode_ids(text, pieces, found.ids);
+    if (found.spans == nullptr) return;
+    std::vector<ByteSpan>& spans = *found.spans;
+    spans.resize(found.ids.size());
+    for (std::size_t i = before, at = begin; i < spans.size(); ++i) {
+        const std::size_t end = at + model_->byte_length(found.ids[i]);
+        spans[i] = {at, end};
+        at = end;
+    }
+}
+
+void BpeTokenizer::encode_aligned(AlignedText text, bool at_start, bool parse_special,
+                                  const Found& found) const {
     std::vector<BpeModel::Token> tokens;
     const auto encode_text = [&](AlignedText segment, bool first) {
         const PieceList list = pre_tokenizer_.apply(std::move(segment), first);
         for (const ByteSpan piece : list.pieces) {
             tokens.clear();
-            model_->encode(list.text.view(piece), tokens);
-            for (const BpeModel::Token& token : tokens) {
-                out.ids.push_back(token.id);
-                out.spans.push_back(
-                    list.text.source(piece.begin + token.begin, piece.begin + token.end));
+            if (other_model_) {
+                other_model_->encode(list.text.view(piece), tokens);
+            } else {
+                model_->encode(list.text.view(piece), tokens);
             }
+            for (const BpeModel::Token& token : tokens)
+                found.add(token.id,
+                          list.text.source(piece.begin + token.begin, piece.begin + token.end));
         }
     };
     text = normalizer_.apply(std::move(text));
@@ -157,10 +212,15 @@ void BpeTokenizer::encode_segment(AlignedText text, bool at_start, bool parse_sp
         encode_text(std::move(text), at_start);
         return;
     }
-    for (const auto& part : normalized_tokens_.split(text.text(), parse_special)) {
+    std::vector<AddedTokenMatcher::Part> parts;
+    normalized_tokens_.split(text.text(), parse_special, parts);
+    if (parts.size() == 1 && !parts.front().id) {
+        encode_text(std::move(text), at_start);
+        return;
+    }
+    for (const auto& part : parts) {
         if (part.id) {
-            out.ids.push_back(*part.id);
-            out.spans.push_back(text.source(part.span));
+            found.add(*part.id, text.source(part.span));
         } else {
             AlignedTextBuilder builder(text);
             builder.keep(part.span.begin, part.span.end);
@@ -169,38 +229,64 @@ void BpeTokenizer::encode_segment(AlignedText text, bool at_start, bool parse_sp
     }
 }
 
-Encoding BpeTokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+void BpeTokenizer::encode(std::string_view text, const EncodeOptions& options,
+                          const Found& found) const {
     if (text.size() > kMaxTextBytes)
         throw Error("a text of " + std::to_string(text.size()) +
                     " bytes is too long to encode at once (at most 1 GiB); cut it up");
     if (const std::size_t bad = first_invalid_utf8(text); bad != std::string_view::npos)
         throw Error("the text is not valid UTF-8 at byte " + std::to_string(bad));
-    Encoding out;
-    for (const auto& part : raw_tokens_.split(text, options.parse_special_tokens)) {
+    const bool direct =
+        model_ && pre_tokenizer_.only_cuts() && model_->covers_all() && normalized_tokens_.empty();
+    thread_local std::vector<AddedTokenMatcher::Part> parts;
+    const Kept<AddedTokenMatcher::Part> kept(parts);
+    raw_tokens_.split(text, options.parse_special_tokens, parts);
+    for (const auto& part : parts) {
+        const std::string_view segment =
+            text.substr(part.span.begin, part.span.end - part.span.begin);
         if (part.id) {
-            out.ids.push_back(*part.id);
-            out.spans.push_back(part.span);
+            found.add(*part.id, part.span);
+        } else if (direct && normalizer_.leaves(segment)) {
+            encode_unchanged(segment, part.span.begin, found);
         } else {
-            const std::size_t size = part.span.end - part.span.begin;
-            encode_segment(AlignedText(text.substr(part.span.begin, size), part.span.begin),
-                           part.span.begin == 0, options.parse_special_tokens, out);
+            encode_aligned(AlignedText(segment, part.span.begin), part.span.begin == 0,
+                           options.parse_special_tokens, found);
         }
     }
-    if (!options.add_special_tokens) return out;
+    if (!options.add_special_tokens) return;
     // A text that already carries them (a rendered template) gets no second ones.
-    const bool begun = out.ids.size() >= prefix_.size() &&
-                       std::equal(prefix_.begin(), prefix_.end(), out.ids.begin());
+    std::vector<std::int32_t>& ids = found.ids;
+    const bool begun =
+        ids.size() >= prefix_.size() && std::equal(prefix_.begin(), prefix_.end(), ids.begin());
     if (!begun) {
-        out.ids.insert(out.ids.begin(), prefix_.begin(), prefix_.end());
-        out.spans.insert(out.spans.begin(), prefix_.size(), ByteSpan{0, 0});
+        ids.insert(ids.begin(), prefix_.begin(), prefix_.end());
+        if (found.spans != nullptr)
+            found.spans->insert(found.spans->begin(), prefix_.size(), ByteSpan{0, 0});
     }
-    const bool ended = out.ids.size() >= suffix_.size() &&
-                       std::equal(suffix_.rbegin(), suffix_.rend(), out.ids.rbegin());
+    const bool ended =
+        ids.size() >= suffix_.size() && std::equal(suffix_.rbegin(), suffix_.rend(), ids.rbegin());
     if (!ended) {
-        out.ids.insert(out.ids.end(), suffix_.begin(), suffix_.end());
-        out.spans.insert(out.spans.end(), suffix_.size(), ByteSpan{text.size(), text.size()});
+        for (const std::int32_t id : suffix_)
+            found.add(id, {text.size(), text.size()});
     }
-    return out;
+}
+
+// Results are copied out of memory that the thread keeps: they are as large as they have to be.
+Encoding BpeTokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+    thread_local std::vector<std::int32_t> ids;
+    thread_local std::vector<ByteSpan> spans;
+    const Kept<std::int32_t> kept_ids(ids);
+    const Kept<ByteSpan> kept_spans(spans);
+    encode(text, options, {ids, &spans});
+    return {ids, spans};
+}
+
+std::vector<std::int32_t> BpeTokenizer::encode_ids(std::string_view text,
+                                                   const EncodeOptions& options) const {
+    thread_local std::vector<std::int32_t> ids;
+    const Kept<std::int32_t> kept(ids);
+    encode(text, options, {ids, nullptr});
+    return ids;
 }
 
 std::string BpeTokenizer::decode(std::span<const std::int32_t> ids,
@@ -217,8 +303,10 @@ std::string BpeTokenizer::decode(std::span<const std::int32_t> ids,
 }
 
 void BpeTokenizer::save(const std::filesystem::path& folder) const {
-    for (const auto& [name, content] : to_save_)
+    for (const auto& [name, content] : to_save_) {
+        std::filesystem::create_directories((folder / name).parent_path());
         write_file_atomically(folder / name, content);
+    }
 }
 
 }  // namespace garam

@@ -1,10 +1,10 @@
 // A rendered conversation as tokens, and which of them a model is trained to say.
 //
-// Targets are the tokens of the assistant's contents and what ends each of them: everything behind a
-// content up to and including the next special token (<|im_end|>); nothing behind that, such as the
-// newline that the template puts there. Where no special token comes before the next message's content,
-// only the content counts. Found from byte positions, not by looking for ids. A token with bytes before
-// the content and in it is a target when its last byte lies in the content.
+// Targets are what the model must write behind the generation prompt in each turn of the assistant
+// (text/chat_turns.h): thoughts, content and tool calls with the template's words around them, up to and
+// including the token that ends the turn; nothing behind that, such as the newline that the template puts
+// there. Where no special token ends a turn, its own text counts. Found from byte positions, not by
+// looking for ids. A token with bytes before a turn and in it is a target when its last byte lies in it.
 #pragma once
 
 #include <cstdint>

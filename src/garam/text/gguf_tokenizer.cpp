@@ -1,9 +1,10 @@
 // Reads the tokenizer keys of a GGUF file (tokenizer.ggml.*, as llama.cpp defines them).
 #include <algorithm>
-#include <unordered_map>
 
 #include "garam/core/error.h"
 #include "garam/io/gguf.h"
+#include "garam/text/merges_from_scores.h"
+#include "garam/text/sentencepiece_tokenizer.h"
 #include "garam/text/tokenizer_files.h"
 #include "garam/text/unicode.h"
 #include "garam/text/vocabulary.h"
@@ -125,48 +126,32 @@ Json sentencepiece_decoder(bool add_space_prefix) {
     return sequence("decoders", std::move(steps));
 }
 
-// Merges that join pieces in the order of the joined token's score, as SentencePiece does.
-Json::Array merges_from_scores(const std::vector<std::string>& tokens,
-                               const std::vector<TokenType>& types, const Json::Array& scores,
-                               const std::string& where) {
-    constexpr std::size_t kLongestToken = 256;  // bytes; a merge is tried at each of its characters
-    std::unordered_map<std::string_view, double> known;
+// Model "t5": what llama.cpp keeps of a SentencePiece Unigram model.
+SentencePieceModel unigram_model(const Keys& keys, const std::vector<std::string>& tokens,
+                                 const std::vector<TokenType>& types) {
+    SentencePieceModel model;
+    const Json::Array& scores = keys.at("scores").array(keys.where("scores"));
+    bool has_unknown = false;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
-        if (types[i] == TokenType::normal || types[i] == TokenType::user_defined)
-            known.emplace(tokens[i], scores[i].number(where));
-    }
-    struct Merge {
-        double score;
-        std::string_view left;
-        std::string_view right;
-    };
-    std::vector<Merge> merges;
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-        if (types[i] != TokenType::normal || tokens[i].size() > kLongestToken) continue;
-        const std::string_view token = tokens[i];
-        const double score = scores[i].number(where);
-        const std::size_t first = merges.size();
-        for (std::size_t cut = utf8_length(token.empty() ? '\0' : token[0]); cut < token.size();
-             cut += utf8_length(token[cut])) {
-            const std::string_view left = token.substr(0, cut);
-            const std::string_view right = token.substr(cut);
-            if (known.contains(left) && known.contains(right))
-                merges.push_back({score, left, right});
+        const auto type = static_cast<SentencePieceModel::Type>(types[i]);
+        model.pieces.push_back(
+            {tokens[i], static_cast<float>(scores[i].number(keys.where("scores"))), type});
+        if (type == SentencePieceModel::Type::byte) model.byte_fallback = true;
+        if (type == SentencePieceModel::Type::unknown && !has_unknown) {
+            model.unk_id = static_cast<std::int64_t>(i);
+            has_unknown = true;
         }
-        // Of several ways to the same token, the one from likelier parts first.
-        std::stable_sort(merges.begin() + static_cast<std::ptrdiff_t>(first), merges.end(),
-                         [&](const Merge& a, const Merge& b) {
-                             return std::pair(known.at(a.left), known.at(a.right)) >
-                                    std::pair(known.at(b.left), known.at(b.right));
-                         });
     }
-    std::stable_sort(merges.begin(), merges.end(),
-                     [](const Merge& a, const Merge& b) { return a.score > b.score; });
-    Json::Array out;
-    out.reserve(merges.size());
-    for (const Merge& merge : merges)
-        out.push_back(Json::Array{merge.left, merge.right});
-    return out;
+    if (const auto id = keys.id("unknown_token_id", tokens.size()))
+        model.unk_id = static_cast<std::int64_t>(*id);
+    model.add_dummy_prefix = keys.flag("add_space_prefix", true);
+    model.remove_extra_whitespaces = keys.flag("remove_extra_whitespaces", false);
+    if (const Json* charsmap = keys.find("precompiled_charsmap")) {
+        for (const Json& byte : charsmap->array(keys.where("precompiled_charsmap")))
+            model.precompiled_charsmap +=
+                static_cast<char>(byte.integer(keys.where("precompiled_charsmap")));
+    }
+    return model;
 }
 
 }  // namespace
@@ -177,9 +162,10 @@ TokenizerFiles read_gguf_tokenizer(const GgufFile& file) {
     files.source = file.path().string();
     const std::string& kind = keys.at("model").string(keys.where("model"));
     const bool sentencepiece = kind == "llama";
-    if (!sentencepiece && kind != "gpt2")
+    const bool unigram = kind == "t5";
+    if (!sentencepiece && !unigram && kind != "gpt2")
         throw Error(keys.where("model") + " \"" + kind +
-                    "\" is not supported; supported are gpt2 and llama");
+                    "\" is not supported; supported are gpt2, llama and t5");
 
     std::vector<std::string> tokens;
     for (const Json& token : keys.at("tokens").array(keys.where("tokens")))
@@ -205,8 +191,10 @@ TokenizerFiles read_gguf_tokenizer(const GgufFile& file) {
     }
 
     const bool add_space_prefix = keys.flag("add_space_prefix", sentencepiece);
-    Pipeline pipeline =
-        sentencepiece ? sentencepiece_pipeline(add_space_prefix) : byte_level_pipeline(keys);
+    Pipeline pipeline;
+    if (!unigram)
+        pipeline =
+            sentencepiece ? sentencepiece_pipeline(add_space_prefix) : byte_level_pipeline(keys);
     const auto role = [&](std::string_view key) {
         const auto id = keys.id(key, tokens.size());
         return id ? tokens[*id] : std::string();
@@ -222,12 +210,19 @@ TokenizerFiles read_gguf_tokenizer(const GgufFile& file) {
     }
 
     Json::Array merges;
-    if (sentencepiece && keys.find("merges") != nullptr) {
+    if (unigram) {
+        check_count("scores", keys.at("scores").array(keys.where("scores")).size());
+    } else if (sentencepiece && keys.find("merges") != nullptr) {
         merges = keys.at("merges").array(keys.where("merges"));  // more than the scores can tell
     } else if (sentencepiece) {
         const Json::Array& scores = keys.at("scores").array(keys.where("scores"));
         check_count("scores", scores.size());
-        merges = merges_from_scores(tokens, types, scores, keys.where("scores"));
+        std::vector<ScoredPiece> pieces;
+        for (std::size_t i = 0; i < tokens.size(); ++i)
+            pieces.push_back(
+                {&tokens[i], scores[i].number(keys.where("scores")), types[i] == TokenType::normal,
+                 types[i] == TokenType::normal || types[i] == TokenType::user_defined});
+        merges = merges_from_scores(pieces);
     } else {
         merges = keys.at("merges").array(keys.where("merges"));
     }
@@ -274,11 +269,18 @@ TokenizerFiles read_gguf_tokenizer(const GgufFile& file) {
     };
     const auto bos = numbered(add_bos, files.bos_token, "bos_token_id");
     const auto eos = numbered(add_eos, files.eos_token, "eos_token_id");
-    files.tokenizer = document(
-        std::move(added), std::move(pipeline.normalizer), std::move(pipeline.pre_tokenizer),
-        template_processing(bos ? &*bos : nullptr, eos ? &*eos : nullptr),
-        sentencepiece ? sentencepiece_decoder(add_space_prefix) : byte_level(true, true),
-        std::move(model));
+    Json around = template_processing(bos ? &*bos : nullptr, eos ? &*eos : nullptr);
+    if (unigram) {
+        files.tokenizer = sentencepiece_tokenizer(unigram_model(keys, tokens, types), files.source);
+        files.tokenizer.set("added_tokens", std::move(added));
+        files.tokenizer.set("post_processor", std::move(around));
+    } else {
+        files.tokenizer = document(
+            std::move(added), std::move(pipeline.normalizer), std::move(pipeline.pre_tokenizer),
+            std::move(around),
+            sentencepiece ? sentencepiece_decoder(add_space_prefix) : byte_level(true, true),
+            std::move(model));
+    }
 
     if (const Json* source = file.find("tokenizer.chat_template"))
         files.chat_template = source->string(files.source + ": tokenizer.chat_template");

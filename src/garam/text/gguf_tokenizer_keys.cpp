@@ -72,6 +72,9 @@ class TokenizerWriter {
             throw Error(files_.source + ": has " + std::to_string(tokenizer_.vocab_size()) +
                         " tokens, the model's embedding only " + std::to_string(num_tokens_) +
                         " rows");
+        if (const std::string type = text(model_, "type"); !type.empty() && type != "BPE")
+            throw Error(files_.source + ": a tokenizer of type " + type +
+                        " is not supported in a GGUF file; supported is BPE");
         sentencepiece_ = flag(model_, "byte_fallback", false);
         list_tokens();
         mark_added_tokens();

@@ -4,6 +4,8 @@
 #include <sstream>
 
 #include "garam/core/error.h"
+#include "garam/text/chat_template_source.h"
+#include "garam/text/sentencepiece_tokenizer.h"
 #include "garam/text/tokenizer_files.h"
 #include "garam/text/unicode.h"
 #include "garam/text/vocabulary.h"
@@ -112,26 +114,6 @@ std::string token_name(const Json& config, std::string_view key, const std::stri
     return value->string(where + "." + std::string(key));
 }
 
-std::string chat_template_of(const fs::path& folder, const Json& config, const std::string& where) {
-    if (const fs::path file = folder / "chat_template.jinja"; fs::exists(file))
-        return read_text(file);
-    const Json* value = config.find("chat_template");
-    Json other;
-    if (value == nullptr || value->is_null()) {
-        const fs::path file = folder / "chat_template.json";
-        if (!fs::exists(file)) return {};
-        other = Json::parse_file(file);
-        value = other.find("chat_template");
-        if (value == nullptr) return {};
-    }
-    if (value->is_string()) return value->string();
-    for (const Json& entry : value->array(where + ".chat_template")) {
-        if (text_at(entry, "name") == "default")
-            return entry.at("template", where + ".chat_template").string(where);
-    }
-    throw Error(where + ": chat_template lists no template named \"default\"");
-}
-
 std::optional<bool> flag_at(const Json& config, std::string_view key, const std::string& where) {
     const Json* value = config.find(key);
     if (value == nullptr || value->is_null()) return std::nullopt;
@@ -181,7 +163,9 @@ void read_config(const fs::path& folder, const Json& config, TokenizerFiles& fil
                 AddedToken::parse(Json::Object{{"content", content}}, id.integer(here), here));
         }
     }
-    files.chat_template = chat_template_of(folder, config, where);
+    ChatTemplateSource chat = chat_template_of_folder(folder, config);
+    files.chat_template = std::move(chat.source);
+    files.tool_chat_template = std::move(chat.tool_use);
 }
 
 // Lists the tokens that have a role among the added ones, for readers who look only there.
@@ -201,14 +185,76 @@ void add_roles(TokenizerFiles& files) {
     }
 }
 
+fs::path sentencepiece_file(const fs::path& folder) {
+    for (const char* name : {"tokenizer.model", "spiece.model"})
+        if (fs::exists(folder / name)) return folder / name;
+    return {};
+}
+
+// The post-processor that add_bos and add_eos mean, for readers of tokenizer.json alone.
+void put_around(TokenizerFiles& files) {
+    std::optional<std::pair<std::string, std::int64_t>> around[2];
+    const std::pair<bool, const std::string*> wanted[] = {
+        {files.add_bos.value_or(false), &files.bos_token},
+        {files.add_eos.value_or(false), &files.eos_token}};
+    for (const Json& token : files.tokenizer.at("added_tokens").array())
+        for (std::size_t i = 0; i < 2; ++i)
+            if (wanted[i].first && token.at("content").string() == *wanted[i].second)
+                around[i].emplace(*wanted[i].second, token.at("id").integer());
+    if (around[0] || around[1])
+        files.tokenizer.set("post_processor",
+                            tokenizer_json::template_processing(around[0] ? &*around[0] : nullptr,
+                                                                around[1] ? &*around[1] : nullptr));
+}
+
+// Saved as the tokenizer.json that the files mean: their readers have to guess the pipeline.
+void save_described(const Json& config, TokenizerFiles& files) {
+    std::vector<std::pair<std::int64_t, Json>> added;
+    for (const Json& token : files.tokenizer.at("added_tokens").array())
+        added.emplace_back(token.at("id").integer(), token);
+    for (const AddedToken& token : files.added_tokens) {
+        const bool known = std::any_of(added.begin(), added.end(), [&](const auto& entry) {
+            return entry.second.at("content").string() == token.content;
+        });
+        if (!known) added.emplace_back(token.id, tokenizer_json::added_token(token));
+    }
+    // Readers of the list alone number those that they do not know in its order.
+    std::stable_sort(added.begin(), added.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    Json::Array list;
+    for (auto& [id, token] : added)
+        list.push_back(std::move(token));
+    files.tokenizer.set("added_tokens", std::move(list));
+    Json saved = config.is_null() ? Json(Json::Object{}) : config;
+    saved.set("tokenizer_class", "PreTrainedTokenizerFast");
+    const std::pair<const char*, const std::string*> roles[] = {{"bos_token", &files.bos_token},
+                                                                {"eos_token", &files.eos_token},
+                                                                {"pad_token", &files.pad_token},
+                                                                {"unk_token", &files.unk_token}};
+    for (const auto& [key, name] : roles) {
+        if (!name->empty()) saved.set(key, *name);
+    }
+    files.to_save.emplace_back("tokenizer.json", files.tokenizer.dump());
+    files.to_save.emplace_back("tokenizer_config.json", saved.dump(2));
+}
+
 // Ids that config.json gives, for folders whose tokenizer files name no roles.
 void roles_from_model_config(const Json& config, TokenizerFiles& files) {
     const Json* model = files.tokenizer.find("model");
     const Json* vocabulary = model == nullptr ? nullptr : model->find("vocab");
-    if (vocabulary == nullptr || !vocabulary->is_object()) return;
+    if (vocabulary == nullptr || !(vocabulary->is_object() || vocabulary->is_array())) return;
     const auto fill = [&](std::string& role, std::string_view key) {
         const Json* id = config.find(key);
         if (!role.empty() || id == nullptr || !id->is_int()) return;
+        if (vocabulary->is_array()) {  // Unigram: pieces with their scores, by id
+            const Json::Array& pieces = vocabulary->array();
+            if (id->integer() < 0 || id->integer() >= static_cast<std::int64_t>(pieces.size()))
+                return;
+            const Json& piece = pieces[static_cast<std::size_t>(id->integer())];
+            if (piece.is_array() && !piece.array().empty() && piece.array()[0].is_string())
+                role = piece.array()[0].string();
+            return;
+        }
         for (const auto& [token, value] : vocabulary->object()) {
             if (value.is_int() && value.integer() == id->integer()) role = token;
         }
@@ -252,34 +298,33 @@ TokenizerFiles read_huggingface_tokenizer(const fs::path& folder) {
         if (config.is_null() && files.tokenizer.at("model").at("vocab").find("<|endoftext|>"))
             files.bos_token = files.eos_token = files.unk_token = "<|endoftext|>";  // GPT-2's
         add_roles(files);
-        Json::Array added;
-        for (const AddedToken& token : files.added_tokens)
-            added.push_back(tokenizer_json::added_token(token));
-        files.tokenizer.set("added_tokens", std::move(added));
-        // Saved as what it means: readers of these two files alone have to guess the pipeline.
-        Json saved = config.is_null() ? Json(Json::Object{}) : config;
-        saved.set("tokenizer_class", "PreTrainedTokenizerFast");
-        const std::pair<const char*, const std::string*> roles[] = {
-            {"bos_token", &files.bos_token},
-            {"eos_token", &files.eos_token},
-            {"pad_token", &files.pad_token},
-            {"unk_token", &files.unk_token}};
-        for (const auto& [key, name] : roles) {
-            if (!name->empty()) saved.set(key, *name);
-        }
-        files.to_save.emplace_back("tokenizer.json", files.tokenizer.dump());
-        files.to_save.emplace_back("tokenizer_config.json", saved.dump(2));
+        save_described(config, files);
+    } else if (const fs::path model = sentencepiece_file(folder); !model.empty()) {
+        describe_sentencepiece(model, config, text_at(model_config, "model_type"), files);
+        add_roles(files);
+        put_around(files);
+        save_described(config, files);
     } else {
-        const bool sentencepiece = fs::exists(folder / "tokenizer.model");
+        const char* has = "";
+        for (const auto& [name, said] :
+             {std::pair{"vocab.json",
+                        " (vocab.json alone is no tokenizer: its merges.txt is missing)"},
+              std::pair{"vocab.txt",
+                        " (vocab.txt alone is not supported; save the tokenizer with "
+                        "Transformers to get a tokenizer.json)"},
+              std::pair{
+                  "sentencepiece.bpe.model",
+                  " (sentencepiece.bpe.model alone is not supported, since its ids are moved; "
+                  "save the tokenizer with Transformers to get a tokenizer.json)"},
+              std::pair{"tekken.json", " (tekken.json is not supported)"}})
+            if (*has == '\0' && fs::exists(folder / name)) has = said;
         throw Error(folder.string() +
                     ": no tokenizer: neither tokenizer.json nor vocab.json with "
-                    "merges.txt is there" +
-                    (sentencepiece ? " (tokenizer.model alone is not supported; save the tokenizer "
-                                     "with Transformers to get a tokenizer.json)"
-                                   : ""));
+                    "merges.txt nor tokenizer.model is there" +
+                    has);
     }
-    for (const char* name :
-         {"special_tokens_map.json", "chat_template.jinja", "chat_template.json"})
+    for (const char* name : {"special_tokens_map.json", "chat_template.jinja", "chat_template.json",
+                             "additional_chat_templates/tool_use.jinja"})
         keep(name);
     roles_from_model_config(model_config, files);
     return files;

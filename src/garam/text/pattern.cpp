@@ -34,22 +34,33 @@ std::string message_of(int code) {
     return reinterpret_cast<const char*>(text);
 }
 
-// PCRE2's \s takes in U+180E and depends on options; the property is what Oniguruma means.
+// Where Oniguruma's syntax says the same in other letters. PCRE2's \s takes in U+180E and depends on
+// options; the property is what Oniguruma means. \h is a hexadecimal digit there, \u has four of them.
 std::string translated(std::string_view expression) {
     std::string out;
+    bool in_class = false;
     for (std::size_t i = 0; i < expression.size(); ++i) {
-        if (expression[i] == '\\' && i + 1 < expression.size()) {
-            const char next = expression[++i];
-            if (next == 's') {
-                out += "\\p{White_Space}";
-            } else if (next == 'S') {
-                out += "\\P{White_Space}";
-            } else {
-                out += '\\';
-                out += next;
-            }
-        } else {
+        if (expression[i] != '\\' || i + 1 == expression.size()) {
+            if (expression[i] == '[') in_class = true;
+            if (expression[i] == ']') in_class = false;
             out += expression[i];
+            continue;
+        }
+        const char next = expression[++i];
+        if (next == 's') {
+            out += "\\p{White_Space}";
+        } else if (next == 'S') {
+            out += "\\P{White_Space}";
+        } else if (next == 'h') {
+            out += in_class ? "0-9a-fA-F" : "[0-9a-fA-F]";
+        } else if (next == 'H' && !in_class) {
+            out += "[^0-9a-fA-F]";
+        } else if (next == 'u' && i + 4 < expression.size()) {
+            out += "\\x{" + std::string(expression.substr(i + 1, 4)) + "}";
+            i += 4;
+        } else {
+            out += '\\';
+            out += next;
         }
     }
     return out;
@@ -81,8 +92,10 @@ Pattern::~Pattern() = default;
 Pattern::Pattern(Pattern&&) noexcept = default;
 Pattern& Pattern::operator=(Pattern&&) noexcept = default;
 
-Pattern::Pattern(std::string_view expression, const std::string& source)
-    : compiled_(std::make_unique<Compiled>()) {
+Pattern::Pattern(std::string_view expression, const std::string& source, Engine engine)
+    : known_(engine == Engine::fastest ? known_pattern(expression) : KnownPattern::none),
+      compiled_(std::make_unique<Compiled>()) {
+    if (known_ != KnownPattern::none) return;
     if (expression.size() > kMaxPatternBytes)
         throw Error(source + ": a pattern of " + std::to_string(expression.size()) +
                     " bytes; at most " + std::to_string(kMaxPatternBytes) + " are supported");
@@ -93,7 +106,8 @@ Pattern::Pattern(std::string_view expression, const std::string& source)
     PCRE2_SIZE where = 0;
     compiled_->code.reset(
         pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                      PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &where, nullptr));
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
+                      &where, nullptr));
     if (!compiled_->code)
         throw Error(source + ": pattern \"" + compiled_->expression +
                     "\" is not one that is supported: " + message_of(error));
@@ -101,9 +115,12 @@ Pattern::Pattern(std::string_view expression, const std::string& source)
     pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE);
 }
 
-std::vector<ByteSpan> Pattern::find_all(std::string_view text) const {
+void Pattern::find_all(std::string_view text, std::vector<ByteSpan>& out) const {
+    if (known_ != KnownPattern::none) {
+        scan(known_, text, out);
+        return;
+    }
     thread_local Workspace workspace;
-    std::vector<ByteSpan> matches;
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     for (std::size_t at = 0; at < text.size();) {
         // The text was checked once; checking it in each call would be quadratic.
@@ -119,10 +136,9 @@ std::vector<ByteSpan> Pattern::find_all(std::string_view text) const {
         if (ends[1] <= ends[0] || ends[0] < at)
             throw Error(compiled_->source + ": pattern \"" + compiled_->expression +
                         "\" uses \\K, which is not supported");
-        matches.push_back({ends[0], ends[1]});
+        out.push_back({ends[0], ends[1]});
         at = ends[1];
     }
-    return matches;
 }
 
 }  // namespace garam

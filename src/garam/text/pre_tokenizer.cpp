@@ -1,22 +1,21 @@
 #include "garam/text/pre_tokenizer.h"
 
+#include <utility>
+
 #include "garam/core/error.h"
+#include "garam/text/bpe_model.h"
+#include "garam/text/character_filter.h"
+#include "garam/text/character_split.h"
 
 namespace garam {
 namespace {
 
 constexpr std::size_t kMaxSteps = 32;
 
-// GPT-2's pattern, which ByteLevel uses when use_regex is set (Radford et al. 2019, encoder.py).
-constexpr const char* kByteLevelPattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
-std::vector<ByteSpan> find_literal(std::string_view text, const std::string& literal) {
-    std::vector<ByteSpan> found;
+void find_literal(std::string_view text, const std::string& literal, std::vector<ByteSpan>& found) {
     for (std::size_t at = text.find(literal); at != std::string_view::npos;
          at = text.find(literal, at + literal.size()))
         found.push_back({at, at + literal.size()});
-    return found;
 }
 
 bool optional_flag(const Json& description, std::string_view key, bool otherwise,
@@ -30,14 +29,29 @@ bool optional_flag(const Json& description, std::string_view key, bool otherwise
 
 PreTokenizer::PreTokenizer(const Json* description, const std::string& source) {
     if (description != nullptr && !description->is_null()) add(*description, source);
+    for (const Step& step : steps_)
+        only_cuts_ = only_cuts_ && step.prefix == Prefix::never && step.replacement.empty() &&
+                     step.behavior != Behavior::removed && !step.spells_bytes;
+    const auto known = [&](std::size_t step) {
+        const Step& s = steps_[step];
+        const bool plain = s.pattern && s.behavior == Behavior::isolated && !s.invert;
+        return plain ? s.pattern->known() : KnownPattern::none;
+    };
+    std::erase_if(steps_, [](const Step& step) {
+        return step.prefix == Prefix::never && step.replacement.empty() && !step.pattern &&
+               !step.find && step.literal.empty() && !step.spells_bytes;
+    });
+    if (!only_cuts_) return;
+    // `number` alone leaves text between its matches.
+    if (steps_.size() == 1 && known(0) != KnownPattern::number) scanner_ = known(0);
+    if (steps_.size() == 2 && known(0) == KnownPattern::number && known(1) == KnownPattern::gpt2)
+        scanner_ = KnownPattern::numbers_in_gpt2;
 }
 
 void PreTokenizer::add(const Json& description, const std::string& source) {
     const std::string where = source + ": pre_tokenizer";
     const std::string& type = description.at("type", where).string(where + ".type");
-    if (byte_level_)
-        throw Error(where + ": \"" + type +
-                    "\" after ByteLevel is not supported; ByteLevel must be the last step");
+    if (byte_level_) spell_bytes();  // Falcon's sequence goes on behind it
     if (steps_.size() >= kMaxSteps) throw Error(where + ": more than 32 steps");
     Step step;
     if (type == "Sequence") {
@@ -54,19 +68,7 @@ void PreTokenizer::add(const Json& description, const std::string& source) {
         }
         step.invert = optional_flag(description, "invert", false, where);
         const std::string& behavior = description.at("behavior", where).string(where + ".behavior");
-        if (behavior == "Isolated") {
-            step.behavior = Behavior::isolated;
-        } else if (behavior == "Removed") {
-            step.behavior = Behavior::removed;
-        } else if (behavior == "MergedWithPrevious") {
-            step.behavior = Behavior::merged_with_previous;
-        } else if (behavior == "MergedWithNext") {
-            step.behavior = Behavior::merged_with_next;
-        } else if (behavior == "Contiguous") {
-            step.behavior = Behavior::contiguous;
-        } else {
-            throw Error(where + ": Split behavior \"" + behavior + "\" is not supported");
-        }
+        step.behavior = behavior_of(behavior, where);
         steps_.push_back(std::move(step));
     } else if (type == "Digits") {
         step.pattern.emplace("\\p{N}", where);
@@ -80,7 +82,7 @@ void PreTokenizer::add(const Json& description, const std::string& source) {
             step.prefix = Prefix::always;
         }
         if (optional_flag(description, "use_regex", true, where))
-            step.pattern.emplace(kByteLevelPattern, where);
+            step.pattern.emplace(kGpt2Pattern, where);
         steps_.push_back(std::move(step));
         byte_level_ = true;
     } else if (type == "Metaspace") {
@@ -106,10 +108,51 @@ void PreTokenizer::add(const Json& description, const std::string& source) {
         }
         steps_.push_back(std::move(step));
     } else {
-        throw Error(where + " \"" + type +
-                    "\" is not supported; supported are Sequence, Split, Digits, ByteLevel and "
-                    "Metaspace");
+        const std::vector<CharacterSplit> splits = character_splits(description, type, where);
+        if (splits.empty())
+            throw Error(where + " \"" + type +
+                        "\" is not supported; supported are Sequence, Split, Digits, ByteLevel, "
+                        "Metaspace, Whitespace, WhitespaceSplit, Punctuation, BertPreTokenizer, "
+                        "CharDelimiterSplit and FixedLength");
+        for (const CharacterSplit& split : splits) {
+            Step made;
+            made.find = split.find;
+            made.invert = split.invert;
+            made.behavior = behavior_of(split.behavior, where);
+            steps_.push_back(std::move(made));
+        }
     }
+}
+
+PreTokenizer::Behavior PreTokenizer::behavior_of(const std::string& name,
+                                                 const std::string& where) {
+    if (name == "Isolated") return Behavior::isolated;
+    if (name == "Removed") return Behavior::removed;
+    if (name == "MergedWithPrevious") return Behavior::merged_with_previous;
+    if (name == "MergedWithNext") return Behavior::merged_with_next;
+    if (name == "Contiguous") return Behavior::contiguous;
+    throw Error(where + ": the behavior \"" + name + "\" is not supported");
+}
+
+void PreTokenizer::spell_bytes() {
+    if (!byte_level_) return;
+    if (steps_.empty()) steps_.emplace_back();
+    steps_.back().spells_bytes = true;
+    byte_level_ = false;
+    only_cuts_ = false;
+    scanner_ = KnownPattern::none;
+}
+
+void PreTokenizer::spell(PieceList& list) {
+    // Where each byte of the text will be; pieces need not cover all of it.
+    std::vector<std::size_t> places{0};
+    places.reserve(list.text.text().size() + 1);
+    for (const char byte : list.text.text())
+        places.push_back(places.back() +
+                         (byte_characters()[static_cast<unsigned char>(byte)] < 0x80 ? 1 : 2));
+    for (ByteSpan& piece : list.pieces)
+        piece = {places[piece.begin], places[piece.end]};
+    list.text = spelled_as_bytes(list.text);
 }
 
 PieceList PreTokenizer::apply(AlignedText text, bool at_start) const {
@@ -118,9 +161,23 @@ PieceList PreTokenizer::apply(AlignedText text, bool at_start) const {
     for (const Step& step : steps_) {
         if (step.prefix != Prefix::never || !step.replacement.empty())
             rewrite(list, step, at_start);
-        if (step.pattern || !step.literal.empty()) split(list, step);
+        if (step.pattern || step.find || !step.literal.empty())
+            split(list.text.text(), list.pieces, step);
+        if (step.spells_bytes) spell(list);
     }
     return list;
+}
+
+void PreTokenizer::cut(std::string_view text, std::vector<ByteSpan>& pieces) const {
+    GARAM_CHECK(only_cuts_, "a pre-tokenizer that changes texts");
+    pieces.clear();
+    if (scanner_ != KnownPattern::none) {
+        scan(scanner_, text, pieces);
+        return;
+    }
+    if (!text.empty()) pieces.push_back({0, text.size()});
+    for (const Step& step : steps_)
+        split(text, pieces, step);
 }
 
 // Puts the prefix before pieces that lack it and replaces spaces.
@@ -153,17 +210,24 @@ void PreTokenizer::rewrite(PieceList& list, const Step& step, bool at_start) {
     list.pieces = std::move(pieces);
 }
 
-void PreTokenizer::split(PieceList& list, const Step& step) {
-    std::vector<ByteSpan> pieces;
+void PreTokenizer::split(std::string_view text, std::vector<ByteSpan>& pieces, const Step& step) {
+    const std::vector<ByteSpan> whole = std::exchange(pieces, {});
+    std::vector<ByteSpan> matches;
     struct Part {
         ByteSpan span;
         bool match;
     };
     std::vector<Part> parts;
-    for (const ByteSpan piece : list.pieces) {
-        const std::string_view view = list.text.view(piece);
-        const std::vector<ByteSpan> matches =
-            step.pattern ? step.pattern->find_all(view) : find_literal(view, step.literal);
+    for (const ByteSpan piece : whole) {
+        const std::string_view view = text.substr(piece.begin, piece.end - piece.begin);
+        matches.clear();
+        if (step.pattern) {
+            step.pattern->find_all(view, matches);
+        } else if (step.find) {
+            matches = step.find(view);
+        } else {
+            find_literal(view, step.literal, matches);
+        }
         parts.clear();
         std::size_t at = 0;
         const auto add = [&](std::size_t begin, std::size_t end, bool match) {
@@ -205,7 +269,6 @@ void PreTokenizer::split(PieceList& list, const Step& step) {
             }
         }
     }
-    list.pieces = std::move(pieces);
 }
 
 }  // namespace garam

@@ -88,6 +88,44 @@ std::string stripped(const std::string& text, const std::string& content, std::s
     return text.substr(begin, end - begin);
 }
 
+std::string with_matches_replaced(const std::string& text, const Pattern& pattern,
+                                  const std::string& content) {
+    std::string out;
+    std::size_t at = 0;
+    std::vector<ByteSpan> matches;
+    pattern.find_all(text, matches);
+    for (const ByteSpan match : matches) {
+        out.append(text, at, match.begin - at);
+        out += content;
+        at = match.end;
+    }
+    out.append(text, at);
+    return out;
+}
+
+// BERT's way to put punctuation and English contractions back to the word before them.
+std::string cleaned_up(std::string text) {
+    constexpr std::pair<const char*, const char*> kRules[] = {
+        {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+        {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+        {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    for (const auto& [from, to] : kRules)
+        text = replaced(text, from, to);
+    return text;
+}
+
+void join_word_pieces(std::vector<std::string>& tokens, const std::string& prefix, bool cleans_up) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        std::string& token = tokens[i];
+        if (i > 0 && token.starts_with(prefix)) {
+            token.erase(0, prefix.size());
+        } else if (i > 0) {
+            token.insert(0, 1, ' ');
+        }
+        if (cleans_up) token = cleaned_up(std::move(token));
+    }
+}
+
 }  // namespace
 
 TokenDecoder::TokenDecoder(const Json* description, const std::string& source) {
@@ -117,11 +155,16 @@ void TokenDecoder::add(const Json& description, const std::string& source) {
     } else if (type == "ByteLevel") {
         steps_.push_back({Kind::byte_level, {}, {}});
     } else if (type == "Replace") {
-        const Json* pattern = description.at("pattern", where).find("String");
-        if (pattern == nullptr)
-            throw Error(where + ": Replace is supported with a plain String as its pattern only");
-        Step step{Kind::replace, pattern->string(where + ".pattern.String"), text("content")};
-        if (step.pattern.empty()) throw Error(where + ": Replace of an empty string");
+        const Json& pattern = description.at("pattern", where);
+        Step step{Kind::replace, {}, text("content")};
+        if (const Json* expression = pattern.find("Regex")) {
+            step.kind = Kind::replace_matches;
+            step.expression =
+                std::make_shared<Pattern>(expression->string(where + ".pattern.Regex"), where);
+        } else {
+            step.pattern = pattern.at("String", where + ".pattern").string(where + ".pattern");
+            if (step.pattern.empty()) throw Error(where + ": Replace of an empty string");
+        }
         steps_.push_back(step);
     } else if (type == "ByteFallback") {
         steps_.push_back({Kind::byte_fallback, {}, {}});
@@ -135,14 +178,26 @@ void TokenDecoder::add(const Json& description, const std::string& source) {
         Step step{Kind::metaspace, text("replacement"), {}};
         if (step.pattern.empty()) throw Error(where + ": Metaspace with an empty replacement");
         const Json* scheme = description.find("prepend_scheme");
-        const bool never = scheme != nullptr && scheme->is_string() && scheme->string() == "never";
+        const Json* prefixes = description.find("add_prefix_space");  // before there were schemes
+        const bool never = scheme != nullptr
+                               ? scheme->is_string() && scheme->string() == "never"
+                               : prefixes != nullptr && prefixes->is_bool() && !prefixes->boolean();
         step.start = never ? 0 : 1;
+        steps_.push_back(step);
+    } else if (type == "BPEDecoder") {
+        Step step{Kind::end_of_word, text("suffix"), {}};
+        if (step.pattern.empty()) throw Error(where + ": BPEDecoder with an empty suffix");
+        steps_.push_back(step);
+    } else if (type == "WordPiece") {
+        Step step{Kind::word_piece, text("prefix"), {}};
+        const Json* cleanup = description.find("cleanup");
+        step.cleans_up = cleanup == nullptr || cleanup->boolean(where + ".cleanup");
         steps_.push_back(step);
     } else {
         throw Error(
             where + " \"" + type +
             "\" is not supported; supported are Sequence, ByteLevel, Replace, ByteFallback, "
-            "Fuse, Strip and Metaspace");
+            "Fuse, Strip, Metaspace, BPEDecoder and WordPiece");
     }
 }
 
@@ -158,6 +213,10 @@ void TokenDecoder::apply(const Step& step, std::vector<std::string>& tokens) {
         case Kind::replace:
             for (std::string& token : tokens)
                 token = replaced(token, step.pattern, step.content);
+            break;
+        case Kind::replace_matches:
+            for (std::string& token : tokens)
+                token = with_matches_replaced(token, *step.expression, step.content);
             break;
         case Kind::byte_fallback:
             join_fallback_bytes(tokens);
@@ -179,6 +238,13 @@ void TokenDecoder::apply(const Step& step, std::vector<std::string>& tokens) {
                 const bool drops = i == 0 && step.start > 0;
                 tokens[i] = replaced(tokens[i], step.pattern, drops ? "" : " ");
             }
+            break;
+        case Kind::end_of_word:
+            for (std::size_t i = 0; i < tokens.size(); ++i)
+                tokens[i] = replaced(tokens[i], step.pattern, i + 1 == tokens.size() ? "" : " ");
+            break;
+        case Kind::word_piece:
+            join_word_pieces(tokens, step.pattern, step.cleans_up);
             break;
     }
 }

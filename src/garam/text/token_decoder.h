@@ -1,12 +1,15 @@
 // The "decoder" of a tokenizer.json: tokens back to text.
 //
-// Supported: Sequence, ByteLevel, Replace (string), ByteFallback, Fuse, Strip, Metaspace.
+// Supported: Sequence, ByteLevel, Replace (string or regular expression), ByteFallback, Fuse, Strip,
+// Metaspace, BPEDecoder, WordPiece.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "garam/core/json.h"
+#include "garam/text/pattern.h"
 
 namespace garam {
 
@@ -20,13 +23,25 @@ class TokenDecoder {
     std::string decode(std::vector<std::string> tokens) const;
 
   private:
-    enum class Kind { byte_level, replace, byte_fallback, fuse, strip, metaspace };
+    enum class Kind {
+        byte_level,
+        replace,
+        replace_matches,
+        byte_fallback,
+        fuse,
+        strip,
+        metaspace,
+        end_of_word,
+        word_piece
+    };
     struct Step {
         Kind kind;
         std::string pattern;
         std::string content;
         std::size_t start = 0;
         std::size_t stop = 0;
+        std::shared_ptr<const Pattern> expression = nullptr;  // replace_matches
+        bool cleans_up = false;                               // word_piece
     };
     void add(const Json& description, const std::string& source);
     static void apply(const Step& step, std::vector<std::string>& tokens);

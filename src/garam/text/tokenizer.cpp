@@ -1,6 +1,10 @@
 #include "garam/text/tokenizer.h"
 
+#include <exception>
+#include <mutex>
+
 #include "garam/core/error.h"
+#include "garam/core/parallel.h"
 #include "garam/io/gguf.h"
 #include "garam/io/hub_cache.h"
 #include "garam/text/bpe_tokenizer.h"
@@ -8,6 +12,11 @@
 #include "garam/text/tokenizer_files.h"
 
 namespace garam {
+
+const std::string& Tokenizer::tool_chat_template() const {
+    static const std::string none;
+    return none;
+}
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
@@ -17,7 +26,44 @@ bool ends_open(const std::string& text) {
            text.compare(text.size() - kReplacement.size(), kReplacement.size(), kReplacement) == 0;
 }
 
+// one(i) for each text; of several failures that of the first text counts, whichever thread came first.
+template <class One>
+void for_each_text(std::size_t count, const One& one) {
+    constexpr std::int64_t kGrain = 8;  // texts that a thread takes at once
+    std::mutex lock;
+    std::size_t failed = count;
+    std::exception_ptr failure;
+    parallel_for(
+        static_cast<std::int64_t>(count), kGrain, [&](std::int64_t begin, std::int64_t end) {
+            for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+                try {
+                    one(i);
+                } catch (...) {
+                    const std::lock_guard<std::mutex> guard(lock);
+                    if (i >= failed) continue;
+                    failed = i;
+                    failure = std::current_exception();
+                }
+            }
+        });
+    if (failure) std::rethrow_exception(failure);
+}
+
 }  // namespace
+
+std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string_view> texts,
+                                              const EncodeOptions& options) const {
+    std::vector<Encoding> made(texts.size());
+    for_each_text(texts.size(), [&](std::size_t i) { made[i] = encode(texts[i], options); });
+    return made;
+}
+
+std::vector<std::vector<std::int32_t>> Tokenizer::encode_ids_batch(
+    std::span<const std::string_view> texts, const EncodeOptions& options) const {
+    std::vector<std::vector<std::int32_t>> made(texts.size());
+    for_each_text(texts.size(), [&](std::size_t i) { made[i] = encode_ids(texts[i], options); });
+    return made;
+}
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& given,
                                           const std::vector<std::string>& special_tokens) {

@@ -41,10 +41,17 @@ class Tokenizer {
         bool parse_special_tokens = true;
     };
     virtual Encoding encode(std::string_view text, const EncodeOptions& options) const = 0;
-    std::vector<std::int32_t> encode_ids(std::string_view text,
-                                         const EncodeOptions& options) const {
+    // Encoding::ids alone, which may take less time.
+    virtual std::vector<std::int32_t> encode_ids(std::string_view text,
+                                                 const EncodeOptions& options) const {
         return encode(text, options).ids;
     }
+    // The same for many texts, on all threads of parallel_for. The Error of the first text that fails is
+    // thrown.
+    std::vector<Encoding> encode_batch(std::span<const std::string_view> texts,
+                                       const EncodeOptions& options) const;
+    std::vector<std::vector<std::int32_t>> encode_ids_batch(std::span<const std::string_view> texts,
+                                                            const EncodeOptions& options) const;
 
     // Text of the ids. Bytes that do not form UTF-8 become U+FFFD as in the reference. With
     // skip_special_tokens, special tokens are left out. Ids that name no token are passed over. The
@@ -66,6 +73,8 @@ class Tokenizer {
 
     // Source of the chat template (Jinja), empty when the files have none.
     virtual const std::string& chat_template() const = 0;
+    // Another one for conversations with tools ("tool_use"), empty when the files have none.
+    virtual const std::string& tool_chat_template() const;
 
     // Writes tokenizer.json, tokenizer_config.json (and chat template) into an existing folder, so that
     // Transformers loads the same tokenizer from there. Files of a Hugging Face folder are copied.

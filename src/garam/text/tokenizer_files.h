@@ -31,6 +31,7 @@ struct TokenizerFiles {
     std::optional<bool> add_bos;
     std::optional<bool> add_eos;
     std::string chat_template;
+    std::string tool_chat_template;  // another one for conversations with tools
     // File name and content, as Tokenizer::save writes them.
     std::vector<std::pair<std::string, std::string>> to_save;
 };

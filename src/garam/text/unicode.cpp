@@ -39,6 +39,32 @@ std::size_t well_formed(std::string_view text, std::size_t at, std::size_t& bad)
     return length;
 }
 
+utf8proc_category_t category_of(char32_t c) {
+    return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
+
+bool is_ascii_letter_or_digit(char32_t c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+// Punctuation that Unicode got in versions 9 to 15.
+bool punctuation_since_unicode_9(char32_t c) {
+    constexpr struct {
+        char32_t first;
+        char32_t last;
+    } kRanges[] = {{0x61D, 0x61D},     {0x9FD, 0x9FD},     {0xA76, 0xA76},     {0xC77, 0xC77},
+                   {0xC84, 0xC84},     {0x1B7D, 0x1B7E},   {0x2E43, 0x2E4F},   {0x2E52, 0x2E5D},
+                   {0x10EAD, 0x10EAD}, {0x10F55, 0x10F59}, {0x10F86, 0x10F89}, {0x1144B, 0x1144F},
+                   {0x1145A, 0x1145B}, {0x1145D, 0x1145D}, {0x11660, 0x1166C}, {0x116B9, 0x116B9},
+                   {0x1183B, 0x1183B}, {0x11944, 0x11946}, {0x119E2, 0x119E2}, {0x11A3F, 0x11A46},
+                   {0x11A9A, 0x11A9C}, {0x11A9E, 0x11AA2}, {0x11B00, 0x11B09}, {0x11C41, 0x11C45},
+                   {0x11C70, 0x11C71}, {0x11EF7, 0x11EF8}, {0x11F43, 0x11F4F}, {0x11FFF, 0x11FFF},
+                   {0x12FF1, 0x12FF2}, {0x16E97, 0x16E9A}, {0x16FE2, 0x16FE2}, {0x1E95E, 0x1E95F}};
+    for (const auto& range : kRanges)
+        if (c >= range.first && c <= range.last) return true;
+    return false;
+}
+
 }  // namespace
 
 std::size_t first_invalid_utf8(std::string_view text) {
@@ -112,8 +138,25 @@ bool is_python_space(char32_t c) {
     return is_white_space(c) || (c >= 0x1C && c <= 0x1F);
 }
 
-bool is_word_character(char32_t c) {
+bool is_python_printable(char32_t c) {
     switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+        case UTF8PROC_CATEGORY_CC:
+        case UTF8PROC_CATEGORY_CF:
+        case UTF8PROC_CATEGORY_CS:
+        case UTF8PROC_CATEGORY_CO:
+        case UTF8PROC_CATEGORY_CN:
+        case UTF8PROC_CATEGORY_ZL:
+        case UTF8PROC_CATEGORY_ZP:
+            return false;
+        case UTF8PROC_CATEGORY_ZS:
+            return c == ' ';
+        default:
+            return true;
+    }
+}
+
+bool is_word_character(char32_t c) {
+    switch (category_of(c)) {
         case UTF8PROC_CATEGORY_LU:
         case UTF8PROC_CATEGORY_LL:
         case UTF8PROC_CATEGORY_LT:
@@ -127,8 +170,40 @@ bool is_word_character(char32_t c) {
         case UTF8PROC_CATEGORY_PC:
             return true;
         default:
-            return false;
+            // Joiners, and symbols that are alphabetic: letters in circles and squares.
+            return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) ||
+                   (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+                   (c >= 0x1F170 && c <= 0x1F189);
     }
+}
+
+bool is_number(char32_t c) {
+    const utf8proc_category_t category = category_of(c);
+    return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
+           category == UTF8PROC_CATEGORY_NO;
+}
+
+bool is_reference_punctuation(char32_t c) {
+    if (c < 0x80) return c > 0x20 && c < 0x7F && !is_ascii_letter_or_digit(c);
+    const utf8proc_category_t category = category_of(c);
+    if (category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO)
+        return !punctuation_since_unicode_9(c);
+    return c == 0x166D || c == 0x111C9;  // were punctuation
+}
+
+bool is_mark(char32_t c) {
+    const utf8proc_category_t category = category_of(c);
+    return category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME;
+}
+
+bool is_nonspacing_mark(char32_t c) {
+    return category_of(c) == UTF8PROC_CATEGORY_MN;
+}
+
+bool is_control(char32_t c) {
+    const utf8proc_category_t category = category_of(c);
+    return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+           category == UTF8PROC_CATEGORY_CO;
 }
 
 char32_t upper_case(char32_t c) {
@@ -136,6 +211,10 @@ char32_t upper_case(char32_t c) {
 }
 char32_t lower_case(char32_t c) {
     return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
+}
+
+char32_t title_case(char32_t c) {
+    return static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c)));
 }
 
 }  // namespace garam

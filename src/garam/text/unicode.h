@@ -33,11 +33,24 @@ std::string replace_invalid_utf8(std::string_view bytes);
 bool is_python_space(char32_t code_point);
 // White_Space of Unicode, which is what \s means to the reference tokenizers.
 bool is_white_space(char32_t code_point);
-// [A-Za-z0-9_], letters, marks, digits of any script: \w.
+// Python's str.isprintable of a character: what repr() shows as it is.
+bool is_python_printable(char32_t code_point);
+// [A-Za-z0-9_], letters, marks, digits of any script, circled letters and joiners: \w of Unicode (UTS 18).
 bool is_word_character(char32_t code_point);
+// Any number (N), which the reference's Digits splits off.
+bool is_number(char32_t code_point);
+// ASCII's punctuation and symbols, and what was punctuation (P) in Unicode 8, whose tables the reference has
+// for this.
+bool is_reference_punctuation(char32_t code_point);
+// Combining marks (M), and those without width of their own (Mn).
+bool is_mark(char32_t code_point);
+bool is_nonspacing_mark(char32_t code_point);
+// Control, format and private-use characters (Cc, Cf, Co).
+bool is_control(char32_t code_point);
 
 // Simple (one to one) case mapping.
 char32_t upper_case(char32_t code_point);
 char32_t lower_case(char32_t code_point);
+char32_t title_case(char32_t code_point);
 
 }  // namespace garam

@@ -13,10 +13,10 @@ void Vocabulary::add(std::string_view token, std::int64_t id) {
     if (first_invalid_utf8(token) != std::string_view::npos)
         throw Error(source_ + ": the token with id " + std::to_string(id) + " is not valid UTF-8");
     const auto at = static_cast<std::size_t>(id);
-    if (const auto known = ids_.find(token); known != ids_.end()) {
-        if (known->second == id) return;
+    if (const auto known = find(token)) {
+        if (*known == id) return;
         throw Error(source_ + ": token " + quoted(token) + " has two ids, " +
-                    std::to_string(known->second) + " and " + std::to_string(id));
+                    std::to_string(*known) + " and " + std::to_string(id));
     }
     if (at < present_.size() && present_[at])
         throw Error(source_ + ": id " + std::to_string(id) + " names two tokens, " +
@@ -27,13 +27,35 @@ void Vocabulary::add(std::string_view token, std::int64_t id) {
     }
     tokens_[at] = std::string(token);
     present_[at] = true;
-    ids_.emplace(std::string(token), static_cast<std::int32_t>(id));
+    if (2 * ++count_ > slots_.size()) grow();
+    const std::uint32_t hash = hash_of(token);
+    slots_[place(token, hash)] = {hash, static_cast<std::int32_t>(id)};
+}
+
+std::size_t Vocabulary::place(std::string_view token, std::uint32_t hash) const {
+    std::size_t at = hash & (slots_.size() - 1);
+    while (slots_[at].id >= 0 &&
+           (slots_[at].hash != hash || tokens_[static_cast<std::size_t>(slots_[at].id)] != token))
+        at = (at + 1) & (slots_.size() - 1);
+    return at;
+}
+
+void Vocabulary::grow() {
+    std::vector<Slot> old(2 * slots_.size());
+    old.swap(slots_);
+    for (const Slot& slot : old) {
+        if (slot.id < 0) continue;
+        std::size_t at = slot.hash & (slots_.size() - 1);
+        while (slots_[at].id >= 0)
+            at = (at + 1) & (slots_.size() - 1);
+        slots_[at] = slot;
+    }
 }
 
 std::optional<std::int32_t> Vocabulary::find(std::string_view token) const {
-    const auto found = ids_.find(token);
-    if (found == ids_.end()) return std::nullopt;
-    return found->second;
+    const Slot& slot = slots_[place(token, hash_of(token))];
+    if (slot.id < 0) return std::nullopt;
+    return slot.id;
 }
 
 bool Vocabulary::has(std::int32_t id) const {

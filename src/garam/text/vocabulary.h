@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace garam {
@@ -30,16 +30,23 @@ class Vocabulary {
     }  // largest id + 1
 
   private:
-    struct Hash {
-        using is_transparent = void;
-        std::size_t operator()(std::string_view text) const {
-            return std::hash<std::string_view>{}(text);
-        }
+    // Token -> id, by open addressing, at most half full: the tokens themselves stand in tokens_.
+    struct Slot {
+        std::uint32_t hash = 0;
+        std::int32_t id = -1;  // -1: free
     };
+    static std::uint32_t hash_of(std::string_view token) {
+        return static_cast<std::uint32_t>(std::hash<std::string_view>{}(token));
+    }
+    // Where the token is, or would be.
+    std::size_t place(std::string_view token, std::uint32_t hash) const;
+    void grow();
+
     std::string source_;
     std::vector<std::string> tokens_;
     std::vector<bool> present_;
-    std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> ids_;
+    std::vector<Slot> slots_ = std::vector<Slot>(64);
+    std::size_t count_ = 0;
 };
 
 }  // namespace garam

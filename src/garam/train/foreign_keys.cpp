@@ -15,6 +15,17 @@ constexpr const char* kOneProcess = "a run is one process on one device; remove 
 constexpr const char* kNoHub = "files stay on this machine; upload the folder with `hf upload`";
 constexpr const char* kNoCompile = "nothing is compiled at run time; remove it";
 constexpr const char* kNoLoader = "the data loader needs no settings; remove it";
+constexpr const char* kThreads = "all processors tokenise: threads";
+constexpr const char* kPlaces =
+    "the key is data.train: files, folders, patterns, or org/name in the local cache";
+constexpr const char* kOneConfiguration =
+    "of several configurations name the folder or the files of one as data.train";
+constexpr const char* kTold =
+    "what rows are is told from their columns: see data.columns, and `garam config`";
+constexpr const char* kStreamed = "rows are always streamed, with bounded memory; remove it";
+constexpr const char* kHoldOut = "use data.validation_fraction, or data.validation_split";
+constexpr const char* kTurns =
+    "the assistant's turns and what ends them are trained on: data.train_on_turns, data.roles";
 constexpr const char* kNewTokens = "the key is data.add_special_tokens";
 constexpr const char* kPlainLora = "only LoRA, rank-stabilised LoRA and DoRA are; remove it";
 constexpr const char* kBySteps =
@@ -76,7 +87,6 @@ constexpr ForeignKey kForeignKeys[] = {
     {"torch_empty_cache_steps", "memory is taken once, at the start; remove it"},
     {"dataloader_prefetch_factor", kNoLoader},
     {"dataloader_persistent_workers", kNoLoader},
-    {"dataset_num_proc", kNoLoader},
     {"remove_unused_columns", "columns that are not named are ignored; remove it"},
     {"dataloader_drop_last", "the last, smaller batch of an epoch always counts; remove it"},
     {"use_cache", "remove it"},
@@ -147,11 +157,72 @@ constexpr ForeignKey kForeignKeys[] = {
     {"batch_size", "the key is train.per_device_train_batch_size"},
     {"optimizer", "the key is train.optim"},
     {"lr_scheduler", "the key is train.lr_scheduler_type"},
-    {"dataset_name", "the keys are data.train and data.validation, each a file"},
-    {"train_file", "the key is data.train"},
+    // Data.
+    {"dataset", kPlaces},
+    {"datasets", kPlaces},
+    {"dataset_name", kPlaces},
+    {"dataset_path", kPlaces},
+    {"dataset_id", kPlaces},
+    {"train_file", kPlaces},
+    {"train_data", kPlaces},
+    {"data_files", kPlaces},
+    {"data_path", kPlaces},
+    {"dataset_dir", kPlaces},
+    {"dataset_info", kPlaces},
+    {"eval_dataset", "the key is data.validation"},
+    {"test_datasets", "the key is data.validation"},
     {"validation_file", "the key is data.validation"},
+    {"eval_file", "the key is data.validation"},
+    {"dataset_config", kOneConfiguration},
+    {"dataset_config_name", kOneConfiguration},
+    {"subset", kOneConfiguration},
+    {"dataset_train_split", "the key is data.train_split"},
+    {"dataset_split", "the key is data.train_split"},
+    {"split", "the keys are data.train_split and data.validation_split"},
+    {"dataset_test_split", "the key is data.validation_split"},
+    {"val_set_size", kHoldOut},
+    {"val_size", kHoldOut},
+    {"test_size", kHoldOut},
+    {"max_samples", "the key is data.max_rows"},
+    {"max_train_samples", "the key is data.max_rows"},
+    {"interleave_probs", "the key is data.weights: passes over each source an epoch"},
+    {"mix_strategy", "the key is data.weights: passes over each source an epoch"},
+    {"dataset_num_proc", kThreads},
+    {"preprocessing_num_workers", kThreads},
+    {"num_proc", kThreads},
+    {"streaming", kStreamed},
+    {"dataset_streaming", kStreamed},
+    {"buffer_size", kStreamed},
+    {"dataset_kwargs", kTold},
+    {"skip_prepare_dataset", kTold},
+    {"formatting_func", kTold},
+    {"formatting", kTold},
+    {"dataset_format", kTold},
+    {"prompt_template", "the key is data.instruction, with {text} for the text"},
     {"dataset_text_field", "the key is data.text_column"},
+    {"text_column_name", "the key is data.text_column"},
+    {"label_column_name", "the key is data.label_column"},
+    {"field_messages", "the key is data.columns.messages"},
+    {"field_system", "the key is data.columns.system"},
+    {"field_tools", "the key is data.columns.tools"},
+    {"field_instruction", "the key is data.columns.instruction"},
+    {"field_input", "the key is data.columns.input"},
+    {"field_output", "the key is data.columns.output"},
+    {"message_property_mappings", "the keys are data.columns.role and data.columns.content"},
+    {"message_field_role", "the key is data.columns.role"},
+    {"message_field_content", "the key is data.columns.content"},
+    {"role_tag", "the key is data.columns.role"},
+    {"content_tag", "the key is data.columns.content"},
+    {"roles_to_train", kTurns},
+    {"train_on_eos", kTurns},
+    {"train_on_responses_only", kTurns},
+    {"mask_history", "use data.train_on_turns=last"},
+    {"dataset_prepared_path", "the key is data.cache_dir"},
+    {"overwrite_cache", "rows are made anew when what they come from has changed; remove it"},
     {"shuffle_dataset", "the key is data.shuffle"},
+    {"shuffle_merged_datasets", "the key is data.shuffle"},
+    {"chat_template_path", "the key is data.chat_template"},
+    {"chat_template_jinja", "the key is data.chat_template: a file"},
     {"add_special_tokens", kNewTokens},
     {"add_tokens", kNewTokens},
     {"new_special_tokens", kNewTokens},
@@ -161,7 +232,6 @@ constexpr ForeignKey kForeignKeys[] = {
      "data.add_special_tokens make the vocabulary as large as it must be; remove it"},
     {"resize_token_embeddings_to_32x",
      "data.add_special_tokens make the vocabulary as large as it must be; remove it"},
-    {"chat_template_path", "the chat template of the model's own files is used; remove it"},
 };
 
 }  // namespace

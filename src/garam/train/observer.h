@@ -2,7 +2,7 @@
 // order in which they were given, on its own thread; observers only look. An observer that throws
 // Error (a full disk) ends the run.
 //
-// Order of the calls: on_start; then for each optimiser step on_progress, and where due on_step,
+// Order of the calls: on_reading while rows are tokenised; on_start; then for each optimiser step on_progress, and where due on_step,
 // on_evaluation, on_checkpoint in this order; on_message at any time; on_end once, also after an
 // interrupt or an early stop, but not when an error ends the run.
 #pragma once
@@ -15,6 +15,8 @@
 #include <vector>
 
 namespace garam {
+
+struct ReadingState;  // data/read_samples.h
 
 struct StartReport {
     std::string model;            // as the user named it
@@ -81,6 +83,7 @@ struct EndReport {
 class TrainObserver {
   public:
     virtual ~TrainObserver() = default;
+    virtual void on_reading(const ReadingState&) {}
     virtual void on_start(const StartReport&) {}
     virtual void on_progress(const ProgressReport&) {}
     virtual void on_step(const StepReport&) {}

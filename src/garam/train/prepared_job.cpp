@@ -5,8 +5,9 @@
 
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
-#include "garam/data/fingerprint.h"
+#include "garam/data/sample_selection.h"
 #include "garam/ops/product_tuning.h"
+#include "garam/text/chat_template_source.h"
 #include "garam/train/memory_choice.h"
 #include "garam/train/vocabulary.h"
 
@@ -14,18 +15,6 @@ namespace garam {
 namespace {
 
 constexpr std::int64_t kMaxSteps = std::int64_t{1} << 31;
-
-LoaderOptions loader_options(const JobConfig& config) {
-    LoaderOptions options;
-    options.rows_per_micro_batch = config.train.per_device_train_batch_size;
-    options.micro_batches_per_step = config.train.gradient_accumulation_steps;
-    options.max_length = config.train.max_length;
-    options.packing = config.train.packing;
-    options.shuffle = config.data.shuffle;
-    options.group_by_length = config.train.group_by_length;
-    options.seed = static_cast<std::uint64_t>(config.train.seed);
-    return options;
-}
 
 OptimizerOptions optimizer_options(const TrainConfig& train) {
     OptimizerOptions options;
@@ -150,25 +139,54 @@ BatchBounds bounds_of(const std::vector<TokenBatch>& batches) {
 void cut_evaluation(PreparedJob& job) {
     // As many tokens at a time as the user allows rows, but no more than training has: evaluation
     // keeps nothing for a backward, so it then needs less memory than training.
-    const std::int64_t longest = job.validation.report.longest;
+    std::int64_t longest = 0;
+    for (std::int64_t i = 0; i < job.validation.size(); ++i)
+        longest = std::max(longest, job.validation.tokens(i));
     const std::int64_t wanted = job.config.train.per_device_eval_batch_size * longest;
     job.evaluation = evaluation_batches(
-        job.validation.samples, std::max(longest, std::min(wanted, job.training_bounds.tokens)));
+        job.validation, std::max(longest, std::min(wanted, job.training_bounds.tokens)));
     job.evaluation_bounds = bounds_of(job.evaluation);
 }
 
-void read_data(PreparedJob& job) {
-    const JobConfig& config = job.config;
+void note_reports(PreparedJob& job, const SampleTables& tables) {
+    for (const SourceSamples& source : tables.sources) {
+        job.notes.push_back(source.report.summary());
+        if (!source.made)
+            job.notes.push_back(source.report.file + ": kept from before (data.cache)");
+    }
+    job.notes.insert(job.notes.end(), tables.notes.begin(), tables.notes.end());
+}
+
+void read_data(PreparedJob& job, const ReadingProgress& progress) {
+    const DataConfig& data = job.config.data;
     const EncodingSettings encoding = encoding_settings(
-        config.train,
+        job.config,
         DecoderConfig::from_json(job.files.config(), job.files.path().string()).vocab_size);
-    job.training = read_samples(config.data.train, config.data, encoding, *job.tokenizer);
-    job.notes.push_back(job.training.report.summary());
-    job.loader = std::make_unique<Loader>(job.training.samples, loader_options(config));
+    const auto read = [&](const DataPlaces& places) {
+        SampleTables tables = read_sample_tables(open_sources(places, data), data, encoding,
+                                                 *job.tokenizer, progress);
+        note_reports(job, tables);
+        return tables;
+    };
+    const auto seed = static_cast<std::uint64_t>(job.config.train.seed);
+    const std::vector<WeightedTable> training = weighted(read(training_places(data)), data.weights);
+    if (data.validation_fraction > 0) {
+        SampleSplit split = hold_out(training, data.validation_fraction, seed);
+        job.training = std::move(split.training);
+        job.validation = std::move(split.held_out);
+    } else {
+        job.training = select_samples(training, seed);
+    }
+    if (training.size() > 1 || !data.weights.empty() || data.validation_fraction > 0)
+        job.notes.push_back(std::to_string(job.training.size()) + " samples an epoch" +
+                            (job.validation.empty() ? std::string()
+                                                    : ", " + std::to_string(job.validation.size()) +
+                                                          " held out to evaluate on"));
+    job.loader = std::make_unique<Loader>(job.training, loader_options(job.config));
     job.training_bounds = bounds_of(job.loader->largest());
-    if (config.data.validation.empty()) return;
-    job.validation = read_samples(config.data.validation, config.data, encoding, *job.tokenizer);
-    job.notes.push_back(job.validation.report.summary());
+    if (!data.evaluates()) return;
+    if (data.validation_fraction <= 0)
+        job.validation = select_samples(weighted(read(validation_places(data)), {}), seed);
     cut_evaluation(job);
 }
 
@@ -235,10 +253,6 @@ void note_what_changes_nothing(PreparedJob& job) {
     if (train.torch_compile)
         job.notes.push_back(
             "train.torch_compile changes nothing: there is nothing to compile at run time");
-    if (train.dataloader_num_workers > 0)
-        job.notes.push_back(
-            "train.dataloader_num_workers changes nothing: rows are read once, batches are made "
-            "ahead by one thread");
     if (!train.dataloader_pin_memory)
         job.notes.push_back(
             "train.dataloader_pin_memory changes nothing: batches always go to a card through "
@@ -259,7 +273,20 @@ Recompute recompute_from_name(const std::string& name) {
 
 }  // namespace
 
-EncodingSettings encoding_settings(const TrainConfig& train, std::int64_t vocab_size) {
+LoaderOptions loader_options(const JobConfig& config) {
+    LoaderOptions options;
+    options.rows_per_micro_batch = config.train.per_device_train_batch_size;
+    options.micro_batches_per_step = config.train.gradient_accumulation_steps;
+    options.max_length = config.train.max_length;
+    options.packing = config.train.packing;
+    options.shuffle = config.data.shuffle;
+    options.group_by_length = config.train.group_by_length;
+    options.seed = static_cast<std::uint64_t>(config.train.seed);
+    return options;
+}
+
+EncodingSettings encoding_settings(const JobConfig& config, std::int64_t vocab_size) {
+    const TrainConfig& train = config.train;
     EncodingSettings settings;
     settings.max_length = train.max_length;
     settings.truncation =
@@ -267,6 +294,14 @@ EncodingSettings encoding_settings(const TrainConfig& train, std::int64_t vocab_
     settings.assistant_only_loss = train.assistant_only_loss;
     settings.completion_only_loss = train.completion_only_loss;
     settings.vocab_size = vocab_size;
+    if (config.data.chat_template.empty()) return settings;
+    try {
+        ChatTemplateSource source = chat_template_source(config.data.chat_template);
+        settings.chat_template = std::move(source.source);
+        settings.tool_chat_template = std::move(source.tool_use);
+    } catch (const Error& error) {
+        throw Error(std::string("data.chat_template: ") + error.what());
+    }
     return settings;
 }
 
@@ -276,7 +311,7 @@ void PreparedJob::cut_batch(std::int64_t batch_size, std::int64_t accumulation) 
     train.gradient_accumulation_steps = accumulation;
     identity.per_device_train_batch_size = batch_size;
     identity.gradient_accumulation_steps = accumulation;
-    loader = std::make_unique<Loader>(training.samples, loader_options(config));
+    loader = std::make_unique<Loader>(training, loader_options(config));
     training_bounds = bounds_of(loader->largest());
     if (!evaluation.empty()) cut_evaluation(*this);
 }
@@ -330,7 +365,7 @@ MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
     return choice.plan;
 }
 
-std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
+std::unique_ptr<PreparedJob> prepare(const JobConfig& config, const ReadingProgress& progress) {
     validate(config);
     const int processors = num_threads();
     if (config.threads > 0) set_num_threads(std::min(config.threads, processors));
@@ -361,7 +396,7 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
                              " does not count on the processor");
     }
     prepare_vocabulary(*job);
-    read_data(*job);
+    read_data(*job, progress);
     warn_of_long_samples(*job);
     choose_adapter(*job);
     job->max_steps = steps_of(train, *job->loader);
@@ -386,7 +421,7 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config) {
         .gradient_accumulation_steps = train.gradient_accumulation_steps,
         .max_length = train.max_length,
         .packing = train.packing,
-        .data_fingerprint = hexadecimal(fingerprint(job->training.samples)),
+        .data_fingerprint = hexadecimal(job->training.fingerprint()),
         .config_fingerprint = config_fingerprint(job->config, job->files, engine, job->max_steps)};
     return job;
 }

@@ -10,6 +10,7 @@
 
 #include "garam/data/loader.h"
 #include "garam/data/read_samples.h"
+#include "garam/data/sample_selection.h"
 #include "garam/io/model_files.h"
 #include "garam/text/tokenizer.h"
 #include "garam/train/engine.h"
@@ -22,9 +23,9 @@ struct PreparedJob {
     JobConfig config;
     ModelFiles files;
     std::unique_ptr<Tokenizer> tokenizer;
-    SampleSet training;
-    SampleSet validation;            // without samples where no file was named
-    std::unique_ptr<Loader> loader;  // over training.samples
+    SampleSelection training;
+    SampleSelection validation;      // empty where there is none
+    std::unique_ptr<Loader> loader;  // over training
     std::vector<TokenBatch> evaluation;
     DeviceProfile profile;  // of the device that computes
     EngineOptions engine;
@@ -48,10 +49,15 @@ struct PreparedJob {
     void cut_batch(std::int64_t batch_size, std::int64_t accumulation);
 };
 
-// How rows become tokens under these keys, for training and evaluation alike.
-EncodingSettings encoding_settings(const TrainConfig& train, std::int64_t vocab_size);
+// How rows become tokens under these keys, for training and evaluation alike. Throws Error when there is no
+// such chat template.
+EncodingSettings encoding_settings(const JobConfig& config, std::int64_t vocab_size);
 
-// Throws Error for whatever is wrong with config, model, adapter or data.
-std::unique_ptr<PreparedJob> prepare(const JobConfig& config);
+// How samples are cut into batches under these keys.
+LoaderOptions loader_options(const JobConfig& config);
+
+// Throws Error for whatever is wrong with config, model, adapter or data. Tells `progress` how far the rows
+// are read.
+std::unique_ptr<PreparedJob> prepare(const JobConfig& config, const ReadingProgress& progress = {});
 
 }  // namespace garam

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <vector>
 
+#include "garam/data/read_samples.h"
+
 namespace garam {
 namespace {
 
@@ -144,6 +146,27 @@ void ConsoleProgress::print(const std::string& text) {
     std::fputs((text + "\n").c_str(), out_);
     std::fflush(out_);
     draw();
+}
+
+// Nothing of what is read at once.
+void ConsoleProgress::on_reading(const ReadingState& state) {
+    constexpr double kFirst = 2;
+    constexpr double kSecondsBetweenLines = 10;
+    if (state.source != read_source_) read_at_ = 0;
+    read_source_ = state.source;
+    const double wait = read_at_ == 0 ? kFirst : bar_ ? kSecondsBetweenDraws : kSecondsBetweenLines;
+    if (state.seconds - read_at_ < wait) return;
+    read_at_ = state.seconds;
+    if (!bar_) return print(state.to_string());
+    std::string text = state.to_string();
+    std::size_t room = static_cast<std::size_t>(std::max(columns() - 1, 1));
+    while (room < text.size() && room > 0 &&
+           (static_cast<unsigned char>(text[room]) & 0xC0u) == 0x80u)
+        --room;
+    text.resize(std::min(text.size(), room));
+    std::fputs(("\r\x1b[K" + text).c_str(), out_);
+    std::fflush(out_);
+    visible_ = true;
 }
 
 void ConsoleProgress::on_start(const StartReport& report) {

@@ -38,6 +38,7 @@ class ConsoleProgress : public TrainObserver {
     ConsoleProgress(const ConsoleProgress&) = delete;
     ConsoleProgress& operator=(const ConsoleProgress&) = delete;
 
+    void on_reading(const ReadingState& state) override;
     void on_start(const StartReport& report) override;
     void on_progress(const ProgressReport& report) override;
     void on_step(const StepReport& report) override;
@@ -61,6 +62,8 @@ class ConsoleProgress : public TrainObserver {
     std::int64_t first_step_ = 0;
     std::optional<ProgressLine> line_;
     double drawn_at_ = -1;
+    double read_at_ = 0;  // seconds of reading when that was last told
+    std::string read_source_;
     bool visible_ = false;
 };
 

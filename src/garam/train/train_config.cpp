@@ -91,8 +91,8 @@ void describe_steps(TrainConfig& c, ConfigTable& table) {
               "runs of 50 steps. There is no padding to save here, only that passes are more "
               "alike. Not with packing, whose rows are full.");
     table.add("train.dataloader_num_workers", &c.dataloader_num_workers,
-              "Changes nothing: rows are read once, before the first step, and batches made ahead "
-              "by one thread.",
+              "Threads that make batches ahead, two steps each; 0 or 1: one thread, one step. The "
+              "batches are the same for any number.",
               between(0, 4096));
     table.add("train.dataloader_pin_memory", &c.dataloader_pin_memory,
               "Changes nothing: batches always go to a card through pinned memory.");

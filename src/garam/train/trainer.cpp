@@ -78,7 +78,8 @@ class Trainer {
         announce();
         const InterruptGuard interrupt;
         PrefetchingLoader loader(*job_.loader, state_.global_step,
-                                 std::max(state_.global_step, job_.max_steps));
+                                 std::max(state_.global_step, job_.max_steps),
+                                 train_.dataloader_num_workers);
         engine_.meter().clear();
         if (train_.eval_on_start && state_.global_step == 0) evaluate(false);
         std::string reason = "finished";
@@ -115,7 +116,7 @@ class Trainer {
         report.first_step = state_.global_step;
         report.max_steps = job_.max_steps;
         report.num_epochs = job_.loader->epoch_at(job_.max_steps - 1);
-        report.num_samples = static_cast<std::int64_t>(job_.training.samples.size());
+        report.num_samples = job_.training.size();
         report.samples_per_step =
             train_.per_device_train_batch_size * train_.gradient_accumulation_steps;
         report.trained_parameters = engine_.model().trainable_elements();
@@ -397,14 +398,20 @@ fs::path checkpoint_to_resume(const TrainConfig& train, std::vector<std::string>
 
 EndReport train(const JobConfig& config, const std::string& config_yaml,
                 const std::vector<TrainObserver*>& observers) {
-    const auto job = prepare(config);
+    const auto job = prepare(config, [&](const ReadingState& state) {
+        for (TrainObserver* observer : observers)
+            observer->on_reading(state);
+    });
     const fs::path output_dir = config.train.output_dir;
     const fs::path resumed = checkpoint_to_resume(config.train, job->notes);
     const RunFolder folder(output_dir);
-    if (resumed.empty())
-        folder.check_free(config.train.overwrite_output_dir,
-                          {job->files.path(), find_model_path(config.adapter).path,
-                           config.data.train, config.data.validation, config.train.tuned_products});
+    if (resumed.empty()) {
+        std::vector<fs::path> inputs = {job->files.path(), find_model_path(config.adapter).path,
+                                        config.train.tuned_products, config.data.chat_template};
+        for (const auto* paths : {&config.data.train, &config.data.validation})
+            inputs.insert(inputs.end(), paths->begin(), paths->end());
+        folder.check_free(config.train.overwrite_output_dir, inputs);
+    }
     std::optional<Checkpoint> checkpoint;
     if (!resumed.empty()) {
         checkpoint = Checkpoint::open(resumed);

@@ -1,6 +1,7 @@
 #include "garam/text/jinja/evaluator.h"
 
 #include <algorithm>
+#include <ctime>
 
 #include "garam/text/jinja/filters.h"
 #include "garam/text/jinja/methods.h"
@@ -37,11 +38,13 @@ enum class Flow { normal, leaves_loop, next_iteration };
 
 class Evaluator {
   public:
-    explicit Evaluator(std::vector<std::pair<std::string, Value>> variables) {
+    Evaluator(std::vector<std::pair<std::string, Value>> variables, std::optional<std::int64_t> now)
+        : now_(now) {
         global_.names = {{"range", Function::range},
                          {"namespace", Function::make_namespace},
                          {"dict", Function::dict},
-                         {"raise_exception", Function::raise_exception}};
+                         {"raise_exception", Function::raise_exception},
+                         {"strftime_now", Function::strftime_now}};
         for (auto& [name, value] : variables)
             global_.set(name, std::move(value));
         top_.outer = &global_;
@@ -64,6 +67,24 @@ class Evaluator {
         out.append(text);
     }
 
+    // What the template itself writes while it is at a message is that message's.
+    void emit_owned(MarkedText& out, MarkedText text) {
+        if (owner_ >= 0) text.own(owner_);
+        emit(out, text);
+    }
+    Value owned(Value value) const {
+        if (owner_ < 0 || !value.is_string()) return value;
+        MarkedText text = *value.string();
+        text.own(owner_);
+        return text;
+    }
+    // In a loop over something else (indices), the first message looked at is the one it is at.
+    void claim(int message) {
+        if (!may_claim_ || message < 0) return;
+        owner_ = message;
+        may_claim_ = false;
+    }
+
     Flow run_block(const Block& block, Scope& scope, MarkedText& out) {
         const Budget::Level level(budget_);
         for (const Statement& statement : block) {
@@ -78,10 +99,10 @@ class Evaluator {
         line_ = statement.line;
         switch (statement.kind) {
             case StatementKind::data:
-                emit(out, statement.text);
+                emit_owned(out, statement.text);
                 return Flow::normal;
             case StatementKind::output:
-                emit(out, to_text(evaluate(*statement.value, scope), budget_));
+                emit_owned(out, to_text(evaluate(*statement.value, scope), budget_));
                 return Flow::normal;
             case StatementKind::branch:
                 for (const auto& [condition, body] : statement.branches)
@@ -90,14 +111,15 @@ class Evaluator {
             case StatementKind::loop:
                 return run_loop(statement, scope, out);
             case StatementKind::assign:
-                assign(statement.targets, evaluate(*statement.value, scope), scope);
+                assign(statement.targets, owned(evaluate(*statement.value, scope)), scope);
                 return Flow::normal;
             case StatementKind::assign_member: {
                 const Value* space = scope.find(statement.targets[0]);
                 if (space == nullptr || space->space() == nullptr)
                     fail("\"" + statement.targets[0] +
                          "\" is no namespace, so nothing can be set in it");
-                set_member(*space->space(), statement.text, evaluate(*statement.value, scope));
+                set_member(*space->space(), statement.text,
+                           owned(evaluate(*statement.value, scope)));
                 return Flow::normal;
             }
             case StatementKind::assign_block: {
@@ -105,7 +127,34 @@ class Evaluator {
                 Scope inner;
                 inner.outer = &scope;
                 run_block(statement.body, inner, text);
-                scope.set(statement.targets[0], std::move(text));
+                scope.set(statement.targets[0],
+                          statement.value
+                              ? owned(filtered(*statement.value, std::move(text), scope))
+                              : Value(std::move(text)));
+                return Flow::normal;
+            }
+            case StatementKind::filter_block: {
+                Scope inner;
+                inner.outer = &scope;
+                MarkedText text;
+                const Flow flow = run_block(statement.body, inner, text);
+                emit_owned(out,
+                           to_text(filtered(*statement.value, std::move(text), scope), budget_));
+                return flow;
+            }
+            case StatementKind::with: {
+                Scope inner;
+                inner.outer = &scope;
+                for (const auto& [name, value] : statement.value->named)
+                    inner.set(name, evaluate(*value, scope));
+                return run_block(statement.body, inner, out);
+            }
+            case StatementKind::call_block: {
+                const Value called = evaluate(*statement.value->operands[0], scope);
+                if (called.macro() == nullptr) fail("a call block needs a macro");
+                emit_owned(out, *call_macro(*called.macro(), *statement.value, scope,
+                                            statement.macro.get())
+                                     .string());
                 return Flow::normal;
             }
             case StatementKind::macro:
@@ -114,7 +163,11 @@ class Evaluator {
             case StatementKind::generation: {
                 Scope inner;
                 inner.outer = &scope;
-                return run_block(statement.body, inner, out);
+                MarkedText text;
+                const Flow flow = run_block(statement.body, inner, text);
+                text.set_generation();
+                emit(out, text);
+                return flow;
             }
             case StatementKind::loop_break:
                 return Flow::leaves_loop;
@@ -124,9 +177,14 @@ class Evaluator {
         return Flow::normal;
     }
 
-    static void set_member(Namespace& space, const std::string& name, Value value) {
+    static void check_member(const std::string& name, const Value& value) {
         if (value.space() != nullptr || value.loop() != nullptr)
             fail("a namespace cannot hold a namespace or loop");
+        if (name.starts_with("_")) fail("a namespace cannot hold the name \"" + name + "\"");
+    }
+
+    static void set_member(Namespace& space, const std::string& name, Value value) {
+        check_member(name, value);
         for (auto& [known, held] : space.values.entries) {
             if (known == name) {
                 held = std::move(value);
@@ -149,8 +207,22 @@ class Evaluator {
             scope.set(targets[i], parts->items[i]);
     }
 
+    Value filtered(const Expression& filters, MarkedText text, const Scope& scope) {
+        Scope inner;
+        inner.outer = &scope;
+        inner.set(kBlockText, std::move(text));
+        return evaluate(filters, inner);
+    }
+
     Flow run_loop(const Statement& statement, Scope& scope, MarkedText& out) {
-        auto items = iterate(evaluate(*statement.value, scope), budget_);
+        run_loop_over(evaluate(*statement.value, scope), statement, scope, out, 1);
+        return Flow::normal;
+    }
+
+    void run_loop_over(const Value& value, const Statement& statement, const Scope& scope,
+                       MarkedText& out, int depth) {
+        const Budget::Level level(budget_);
+        auto items = iterate(value, budget_);
         if (statement.condition != nullptr) {
             List kept;
             for (const Value& entry : items->items) {
@@ -163,17 +235,33 @@ class Evaluator {
             budget_.bytes(kept.items.size() * sizeof(Value));
             items = std::make_shared<const List>(std::move(kept));
         }
-        if (items->items.empty()) return run_block(statement.otherwise, scope, out);
-        for (std::size_t i = 0; i < items->items.size(); ++i) {
-            budget_.iteration();
+        if (items->items.empty()) {
             Scope inner;
             inner.outer = &scope;
-            auto loop = std::make_shared<const Loop>(Loop{items, i});
+            run_block(statement.otherwise, inner, out);
+            return;
+        }
+        const auto seen = std::make_shared<List>();
+        const Scope* scope_before = recursive_scope_;
+        if (statement.recursive) recursive_scope_ = &scope;
+        const int owner_before = owner_;
+        const bool claim_before = may_claim_;
+        for (std::size_t i = 0; i < items->items.size(); ++i) {
+            budget_.iteration();
+            const int message = items->items[i].message();
+            owner_ = message >= 0 ? message : owner_before;
+            may_claim_ = owner_ < 0;
+            Scope inner;
+            inner.outer = &scope;
+            auto loop = std::make_shared<const Loop>(
+                Loop{items, i, depth, statement.recursive ? &statement : nullptr, seen});
             inner.set("loop", std::move(loop));
             assign(statement.targets, items->items[i], inner);
             if (run_block(statement.body, inner, out) == Flow::leaves_loop) break;
         }
-        return Flow::normal;
+        owner_ = owner_before;
+        may_claim_ = claim_before;
+        recursive_scope_ = scope_before;
     }
 
     Arguments arguments_of(const Expression& node, const Scope& scope) {
@@ -215,10 +303,21 @@ class Evaluator {
             }
             case ExpressionKind::dict:
                 return make_dict(node, scope);
-            case ExpressionKind::attribute:
-                return attribute(operand(0), node.text, budget_);
-            case ExpressionKind::item:
-                return item(operand(0), operand(1), budget_);
+            case ExpressionKind::attribute: {
+                const Value subject = operand(0);
+                // x.items of a dict is its method, whatever keys it has.
+                if (subject.dict() != nullptr &&
+                    (node.text == "items" || node.text == "keys" || node.text == "values" ||
+                     node.text == "get" || node.text == "copy"))
+                    return Function::method;
+                return attribute(subject, node.text, budget_);
+            }
+            case ExpressionKind::item: {
+                const Value subject = operand(0);
+                Value found = item(subject, operand(1), budget_);
+                claim(found.message());
+                return found;
+            }
             case ExpressionKind::slice: {
                 const auto bound = [&](std::size_t i) {
                     return node.operands[i] ? operand(i) : Value::none();
@@ -296,15 +395,21 @@ class Evaluator {
         const Expression& callee = *node.operands[0];
         if (callee.kind == ExpressionKind::attribute) {
             const Value subject = evaluate(*callee.operands[0], scope);
+            if (subject.loop() != nullptr && callee.text == "changed")
+                return has_changed(*subject.loop(), arguments_of(node, scope));
             return call_method(subject, callee.text, arguments_of(node, scope), budget_);
         }
         const Value function = evaluate(callee, scope);
         if (function.macro() != nullptr) return call_macro(*function.macro(), node, scope);
         if (function.function() == nullptr) {
+            if (const Loop* loop = function.loop(); loop != nullptr && loop->recursive != nullptr) {
+                MarkedText text;
+                run_loop_over(arguments_of(node, scope).get(0, "iterable"), *loop->recursive,
+                              *recursive_scope_, text, loop->depth + 1);
+                return text;
+            }
             const std::string name =
                 callee.kind == ExpressionKind::name ? "\"" + callee.text + "\"" : "this";
-            if (callee.text == "strftime_now")
-                fail("\"strftime_now\" is not supported: the ids would depend on the day");
             fail(name + " is not a function that is supported");
         }
         const Arguments arguments = arguments_of(node, scope);
@@ -313,21 +418,69 @@ class Evaluator {
                 return make_range(arguments);
             case Function::make_namespace: {
                 auto space = std::make_shared<Namespace>();
+                if (!arguments.positional.empty())
+                    space->values = dict_from(arguments.positional[0]);
+                for (const auto& [name, value] : space->values.entries)
+                    check_member(name, value);
                 for (const auto& [name, value] : arguments.named)
                     set_member(*space, name, value);
                 return space;
             }
             case Function::dict: {
                 Dict dict;
+                if (!arguments.positional.empty()) dict = dict_from(arguments.positional[0]);
+                dict.message = -1;
                 for (const auto& [name, value] : arguments.named)
                     put(dict, name, value);
+                budget_.bytes(dict.entries.size() * sizeof(Value));
                 return dict;
             }
+            case Function::strftime_now:
+                return time_text(arguments.get(0, "format"));
+            case Function::method:
+                fail("a method held in a name cannot be called");
             case Function::raise_exception:
                 fail("the template refuses this conversation: " +
                      to_text(arguments.get(0, "message"), budget_).text());
         }
         return {};
+    }
+
+    Dict dict_from(const Value& value) {
+        if (value.dict() != nullptr) return *value.dict();
+        Dict dict;
+        for (const Value& entry : iterate(value, budget_)->items) {
+            const auto pair = iterate(entry, budget_);
+            if (pair->items.size() != 2 || !pair->items[0].is_string())
+                fail("\"dict\" needs pairs of a str and a value");
+            put(dict, pair->items[0].string()->text(), pair->items[1]);
+        }
+        return dict;
+    }
+
+    bool has_changed(const Loop& loop, const Arguments& arguments) {
+        List now;
+        now.items = arguments.positional;
+        bool same = !loop.seen->items.empty();
+        if (same) same = equal(loop.seen->items[0], Value(now), budget_);
+        loop.seen->items = {Value(std::move(now))};
+        return !same;
+    }
+
+    Value time_text(const Value& format) {
+        if (!format.is_string()) fail("\"strftime_now\" needs a format");
+        if (format.string()->size() > 1000) fail("\"strftime_now\" with so long a format");
+        const std::time_t seconds = now_ ? static_cast<std::time_t>(*now_) : std::time(nullptr);
+        std::tm local{};
+        localtime_r(&seconds, &local);
+        // A mark at the end tells an empty text from one that does not fit.
+        const std::string marked = format.string()->text() + "|";
+        std::string text(std::size_t{64} << 10, '\0');
+        budget_.text(text.size());
+        const std::size_t size = std::strftime(text.data(), text.size(), marked.c_str(), &local);
+        if (size == 0) fail("\"strftime_now\" with so long a format");
+        text.resize(size - 1);
+        return text;
     }
 
     Value make_range(const Arguments& arguments) {
@@ -353,7 +506,8 @@ class Evaluator {
         return list;
     }
 
-    Value call_macro(const Macro& macro, const Expression& node, const Scope& scope) {
+    Value call_macro(const Macro& macro, const Expression& node, const Scope& scope,
+                     const Macro* caller = nullptr) {
         const Arguments arguments = arguments_of(node, scope);
         const std::size_t count = macro.parameters.size();
         if (arguments.positional.size() > count)
@@ -365,6 +519,9 @@ class Evaluator {
         }
         Scope inner;
         inner.outer = &top_;
+        for (const auto& [known, around] : callers_)
+            if (known == &macro) inner.outer = around;
+        if (caller != nullptr) inner.set("caller", caller);
         const std::size_t first_default = count - macro.defaults.size();
         for (std::size_t i = 0; i < count; ++i) {
             const std::string& name = macro.parameters[i];
@@ -373,21 +530,33 @@ class Evaluator {
                 value = evaluate(*macro.defaults[i - first_default], inner);
             inner.set(name, std::move(value));
         }
+        const int owner_before = owner_;
+        for (std::size_t i = 0; i < inner.names.size() && owner_ < 0; ++i)
+            owner_ = inner.names[i].second.message();
         MarkedText out;
+        if (caller != nullptr) callers_.emplace_back(caller, &scope);
         run_block(macro.body, inner, out);
+        if (caller != nullptr) callers_.pop_back();
+        owner_ = owner_before;
         return out;
     }
 
     Budget budget_;
     Scope global_;
     Scope top_;
+    std::vector<std::pair<const Macro*, const Scope*>> callers_;  // of call blocks at work
+    const Scope* recursive_scope_ = nullptr;                      // around the recursive loop
+    std::optional<std::int64_t> now_;
     int line_ = 1;
+    int owner_ = -1;          // the message that the template is at
+    bool may_claim_ = false;  // within a loop that is at none yet
 };
 
 }  // namespace
 
-MarkedText render(const Block& program, std::vector<std::pair<std::string, Value>> variables) {
-    return Evaluator(std::move(variables)).run(program);
+MarkedText render(const Block& program, std::vector<std::pair<std::string, Value>> variables,
+                  std::optional<std::int64_t> now) {
+    return Evaluator(std::move(variables), now).run(program);
 }
 
 }  // namespace garam::jinja

@@ -313,19 +313,27 @@ ExpressionPtr ExpressionParser::parse_call(ExpressionPtr callee, int at) {
     return node;
 }
 
+ExpressionPtr ExpressionParser::block_text() const {
+    return make(ExpressionKind::name, line(), kBlockText);
+}
+
+ExpressionPtr ExpressionParser::parse_filter(ExpressionPtr node) {
+    const int at = line();
+    const std::string name = expect_any_name();
+    if (!is_filter(name)) throw SyntaxFailure{at, "the filter \"" + name + "\" is not supported"};
+    ExpressionPtr filter = make(ExpressionKind::filter, at, name);
+    filter->operands.push_back(std::move(node));
+    if (is_op("(")) parse_arguments(*filter);
+    measure(*filter);
+    return filter;
+}
+
 // Filters, tests and calls behind a value.
 ExpressionPtr ExpressionParser::parse_filters(ExpressionPtr node) {
     for (;;) {
         const int at = line();
         if (skip_op("|")) {
-            const std::string name = expect_any_name();
-            if (!is_filter(name))
-                throw SyntaxFailure{at, "the filter \"" + name + "\" is not supported"};
-            ExpressionPtr filter = make(ExpressionKind::filter, at, name);
-            filter->operands.push_back(std::move(node));
-            if (is_op("(")) parse_arguments(*filter);
-            measure(*filter);
-            node = std::move(filter);
+            node = parse_filter(std::move(node));
         } else if (skip_name("is")) {
             node = parse_test(std::move(node), at);
         } else if (is_op("(")) {
@@ -342,11 +350,13 @@ ExpressionPtr ExpressionParser::parse_test(ExpressionPtr node, int at) {
     if (!is_test(name)) throw SyntaxFailure{at, "the test \"" + name + "\" is not supported"};
     ExpressionPtr test = make(ExpressionKind::test, at, std::move(name));
     test->operands.push_back(std::move(node));
+    if (is_name("if") || is_name("is") || is_name("in") || is_name("not"))
+        throw SyntaxFailure{
+            line(), "a test must not be followed by \"" + token().text + "\": put it in brackets"};
     const bool value_follows =
         token().kind == TokenKind::string || token().kind == TokenKind::integer ||
         token().kind == TokenKind::real || is_op("[") || is_op("{") ||
-        (token().kind == TokenKind::name && !is_name("else") && !is_name("or") && !is_name("and") &&
-         !is_name("if") && !is_name("is") && !is_name("in") && !is_name("not"));
+        (token().kind == TokenKind::name && !is_name("else") && !is_name("or") && !is_name("and"));
     if (is_op("(")) {
         parse_arguments(*test);
     } else if (value_follows) {

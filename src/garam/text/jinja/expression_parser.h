@@ -20,6 +20,13 @@ class ExpressionParser : public TokenCursor {
     ExpressionPtr parse_tuple_or_expression(bool conditional = true);
     ExpressionPtr parse_expression(bool conditional = true);
 
+  protected:
+    ExpressionPtr parse_filters(ExpressionPtr node);
+    // A filter's name and arguments, applied to `node`.
+    ExpressionPtr parse_filter(ExpressionPtr node);
+    ExpressionPtr block_text() const;
+    ExpressionPtr make(ExpressionKind kind, int at, std::string text = {}) const;
+
   private:
     // From loose to tight.
     ExpressionPtr parse_or();
@@ -37,10 +44,8 @@ class ExpressionParser : public TokenCursor {
     ExpressionPtr parse_subscript(ExpressionPtr node, int at);
     void parse_arguments(Expression& into);
     ExpressionPtr parse_call(ExpressionPtr callee, int at);
-    ExpressionPtr parse_filters(ExpressionPtr node);
     ExpressionPtr parse_test(ExpressionPtr node, int at);
 
-    ExpressionPtr make(ExpressionKind kind, int at, std::string text = {}) const;
     // Sets the height of the tree, from its parts.
     static void measure(Expression& node);
     template <typename... Operands>

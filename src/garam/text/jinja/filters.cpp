@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "garam/text/jinja/collection_filters.h"
 #include "garam/text/jinja/methods.h"
 #include "garam/text/unicode.h"
 
@@ -76,17 +77,18 @@ Value indent(const Value& value, const Arguments& arguments, Budget& budget) {
         if (count < 0 || count > 1000) fail("\"indent\" by that much");
         by.assign(static_cast<std::size_t>(count), ' ');
     }
-    const MarkedText text = to_text(value, budget);
+    if (!value.is_string()) fail(std::string("\"indent\" needs a str, not ") + value.kind());
+    MarkedText text = *value.string();
+    text.append_plain("\n");
+    budget.bytes(text.size() * 8);
+    const List lines = split_lines(text);
     MarkedText out;
-    for (std::size_t at = 0;;) {
-        const std::size_t end = std::min(text.text().find('\n', at), text.size());
-        const bool leading = at == 0 ? first : (blank || end > at);
-        if (leading) out.append_plain(by);
-        out.append(text, at, end);
+    for (std::size_t i = 0; i < lines.items.size(); ++i) {
+        const MarkedText& line = *lines.items[i].string();
+        if (i > 0) out.append_plain("\n");
+        if (i == 0 ? first : (blank || line.size() > 0)) out.append_plain(by);
+        out.append(line);
         if (out.size() > Budget::kMaxText) fail("a text grows beyond 64 MiB");
-        if (end == text.size()) break;
-        out.append_plain("\n");
-        at = end + 1;
     }
     budget.text(out.size());
     return out;
@@ -106,19 +108,6 @@ Value reversed(const Value& value, Budget& budget) {
     return join(out, MarkedText(), budget);
 }
 
-// "a.b" is the attribute b of the attribute a.
-Value attribute_path(const Value& value, const std::string& path, Budget& budget) {
-    Value at = value;
-    for (std::size_t begin = 0; begin <= path.size();) {
-        const std::size_t end = std::min(path.find('.', begin), path.size());
-        const std::string name = path.substr(begin, end - begin);
-        const auto index = parsed<std::int64_t>(name);
-        at = index ? item(at, Value(*index), budget) : attribute(at, name, budget);
-        begin = end + 1;
-    }
-    return at;
-}
-
 // select, reject, selectattr, rejectattr: keeps what passes, or does not pass, a test.
 Value selected(const Value& value, const Arguments& arguments, bool wanted, bool by_attribute,
                Budget& budget) {
@@ -136,6 +125,7 @@ Value selected(const Value& value, const Arguments& arguments, bool wanted, bool
     for (; used < arguments.positional.size(); ++used)
         rest.positional.push_back(arguments.positional[used]);
     List out;
+    if (!value.truthy()) return out;
     const auto items = iterate(value, budget);
     for (const Value& entry : items->items) {
         const Value tested = by_attribute ? attribute_path(entry, path, budget) : entry;
@@ -152,6 +142,7 @@ Value mapped(const Value& value, const Arguments& arguments, Budget& budget) {
     const Value named = arguments.get(arguments.positional.size(), "attribute");
     const Value otherwise = arguments.get(arguments.positional.size(), "default");
     List out;
+    if (!value.truthy()) return out;
     const auto items = iterate(value, budget);
     for (const Value& entry : items->items) {
         if (named.is_string()) {
@@ -198,31 +189,88 @@ Value cased(const Value& value, Case to, Budget& budget) {
 
 Value to_tojson(const Value& value, const Arguments& arguments, Budget& budget) {
     for (const auto& [name, given] : arguments.named) {
-        if (name != "indent" && name != "ensure_ascii")
+        if (name != "indent" && name != "ensure_ascii" && name != "separators" &&
+            name != "sort_keys")
             fail("\"tojson\" with \"" + name + "\" is not supported");
-        if (name == "ensure_ascii" && given.truthy())
-            fail("\"tojson\" with ensure_ascii is not supported");
     }
-    const Value given = arguments.get(arguments.positional.size(), "indent");
-    return to_json(value,
-                   static_cast<int>(std::clamp<std::int64_t>(given.integer().value_or(-1), -1, 33)),
-                   budget);
+    JsonStyle style;
+    style.ensure_ascii = arguments.get(0, "ensure_ascii", Value(false)).truthy();
+    const Value indent = arguments.get(1, "indent", Value::none());
+    if (indent.is_string()) {
+        style.indent = indent.string()->text();
+    } else if (!indent.is_none()) {
+        const std::int64_t width = indent.integer().value_or(-1);
+        if (!indent.integer() || width > 32) fail("\"tojson\" with such an indent");
+        style.indent = std::string(static_cast<std::size_t>(std::max<std::int64_t>(0, width)), ' ');
+    }
+    style.item_separator = style.indent ? "," : ", ";
+    style.key_separator = ": ";
+    const Value separators = arguments.get(2, "separators", Value::none());
+    if (!separators.is_none()) {
+        const auto pair = iterate(separators, budget);
+        if (pair->items.size() != 2 || !pair->items[0].is_string() || !pair->items[1].is_string())
+            fail("\"tojson\" needs two separators");
+        style.item_separator = pair->items[0].string()->text();
+        style.key_separator = pair->items[1].string()->text();
+    }
+    style.sort_keys = arguments.get(3, "sort_keys", Value(false)).truthy();
+    return to_json(value, style, budget);
+}
+
+Value escaped(const Value& value, Budget& budget) {
+    const MarkedText text = to_text(value, budget);
+    MarkedText out;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        const char c = text.text()[at];
+        const char* name = c == '&'    ? "&amp;"
+                           : c == '<'  ? "&lt;"
+                           : c == '>'  ? "&gt;"
+                           : c == '"'  ? "&#34;"
+                           : c == '\'' ? "&#39;"
+                                       : nullptr;
+        if (name != nullptr) {
+            out.append_for(text, at, at + 1, name);
+        } else {
+            out.append(text, at, at + 1);
+        }
+    }
+    budget.text(out.size());
+    return out;
 }
 
 const std::map<std::string_view, Filter>& filters() {
     static const std::map<std::string_view, Filter> table = {
         {"abs", absolute},
+        {"attr",
+         [](const Value& v, const Arguments& a, Budget& b) {
+             // Keys of a dict are no attributes of it.
+             if (v.dict() != nullptr) return Value::undefined("the attribute");
+             return attribute(v, to_text(a.get(0, "name"), b).text(), b);
+         }},
+        {"batch", batched},
         {"capitalize",
          [](const Value& v, const Arguments&, Budget& b) { return cased(v, Case::capitalize, b); }},
         {"count", [](const Value& v, const Arguments&, Budget& b) { return Value(length(v, b)); }},
         {"d", to_default},
         {"default", to_default},
+        {"dictsort", dict_sorted},
+        {"e", [](const Value& v, const Arguments&, Budget& b) { return escaped(v, b); }},
+        {"escape", [](const Value& v, const Arguments&, Budget& b) { return escaped(v, b); }},
         {"first", [](const Value& v, const Arguments&, Budget& b) { return ends_of(v, false, b); }},
         {"float",
          [](const Value& v, const Arguments& a, Budget&) {
              const auto number = float_of(v);
              return number ? Value(*number) : a.get(0, "default", Value(0.0));
          }},
+        {"format",
+         [](const Value& v, const Arguments& a, Budget& b) {
+             List values;
+             values.tuple = true;
+             values.items = a.positional;
+             if (!a.named.empty()) fail("\"format\" with names is not supported");
+             return format_percent(to_text(v, b), Value(std::move(values)), b);
+         }},
+        {"groupby", grouped},
         {"indent", indent},
         {"int", to_integer},
         {"items",
@@ -244,17 +292,25 @@ const std::map<std::string_view, Filter>& filters() {
         {"lower",
          [](const Value& v, const Arguments&, Budget& b) { return cased(v, Case::lower, b); }},
         {"map", mapped},
+        {"max",
+         [](const Value& v, const Arguments& a, Budget& b) { return extreme(v, a, true, b); }},
+        {"min",
+         [](const Value& v, const Arguments& a, Budget& b) { return extreme(v, a, false, b); }},
         {"reject", [](const Value& v, const Arguments& a,
                       Budget& b) { return selected(v, a, false, false, b); }},
         {"rejectattr", [](const Value& v, const Arguments& a,
                           Budget& b) { return selected(v, a, false, true, b); }},
         {"replace", replaced},
         {"reverse", [](const Value& v, const Arguments&, Budget& b) { return reversed(v, b); }},
+        {"round", rounded},
         {"safe", [](const Value& v, const Arguments&, Budget&) { return v; }},
         {"select", [](const Value& v, const Arguments& a,
                       Budget& b) { return selected(v, a, true, false, b); }},
         {"selectattr", [](const Value& v, const Arguments& a,
                           Budget& b) { return selected(v, a, true, true, b); }},
+        {"slice", sliced},
+        {"sort", sorted},
+        {"sum", summed},
         {"string",
          [](const Value& v, const Arguments&, Budget& b) { return Value(to_text(v, b)); }},
         {"title", [](const Value& v, const Arguments&,
@@ -269,16 +325,23 @@ const std::map<std::string_view, Filter>& filters() {
              b.text(text.size());
              return Value(strip(text, set, true, true));
          }},
+        {"unique", unique},
         {"upper",
          [](const Value& v, const Arguments&, Budget& b) { return cased(v, Case::upper, b); }},
+        {"wordcount", word_count},
     };
     return table;
 }
 
-std::int64_t whole(const Value& value) {
-    const auto number = value.integer();
-    if (!number) fail(std::string("the test needs a whole number, not ") + value.kind());
-    return *number;
+// value % by, with the divisor's sign.
+double rest(const Value& value, double by) {
+    const std::optional<double> number = value.number();
+    if (!number) fail(std::string("the test needs a number, not ") + value.kind());
+    // Whole numbers beyond a double's are exact too.
+    if (value.integer() && std::fabs(by) < 9e18 && by == std::trunc(by))
+        return static_cast<double>(std::llabs(*value.integer() % static_cast<std::int64_t>(by)));
+    const double left = std::fmod(*number, by);
+    return left != 0 && (left < 0) != (by < 0) ? left + by : left;
 }
 
 template <typename Relation>
@@ -313,13 +376,13 @@ const std::map<std::string_view, Test>& tests() {
         {"false",
          [](const Value& v, const Arguments&, Budget&) { return v.is_bool() && !v.truthy(); }},
         {"callable", [](const Value& v, const Arguments&, Budget&) { return v.is_callable(); }},
-        {"odd", [](const Value& v, const Arguments&, Budget&) { return whole(v) % 2 != 0; }},
-        {"even", [](const Value& v, const Arguments&, Budget&) { return whole(v) % 2 == 0; }},
+        {"odd", [](const Value& v, const Arguments&, Budget&) { return rest(v, 2) == 1; }},
+        {"even", [](const Value& v, const Arguments&, Budget&) { return rest(v, 2) == 0; }},
         {"divisibleby",
          [](const Value& v, const Arguments& a, Budget&) {
-             const std::int64_t by = whole(a.get(0, "num"));
-             if (by == 0) fail("division by zero");
-             return by == -1 || whole(v) % by == 0;
+             const std::optional<double> by = a.get(0, "num").number();
+             if (!by || *by == 0) fail("\"divisibleby\" needs a number other than 0");
+             return rest(v, *by) == 0;
          }},
         {"lower",
          [](const Value& v, const Arguments&, Budget& b) {
@@ -350,6 +413,11 @@ const std::map<std::string_view, Test>& tests() {
                   Budget& b) { return ordered(v, a, b, std::greater<>{}); }},
         {"ge", [](const Value& v, const Arguments& a,
                   Budget& b) { return ordered(v, a, b, std::greater_equal<>{}); }},
+        {"escaped", [](const Value&, const Arguments&, Budget&) { return false; }},
+        {"filter", [](const Value& v, const Arguments&,
+                      Budget&) { return v.is_string() && is_filter(v.string()->text()); }},
+        {"test", [](const Value& v, const Arguments&,
+                    Budget&) { return v.is_string() && is_test(v.string()->text()); }},
     };
     return table;
 }
@@ -374,14 +442,28 @@ Value apply_filter(std::string_view name, const Value& subject, const Arguments&
     return filters().at(name)(subject, arguments, budget);
 }
 
+namespace {
+
+// Names that only selectattr and its like can write.
+std::string_view spelled_out(std::string_view name) {
+    constexpr std::pair<std::string_view, std::string_view> kOther[] = {
+        {"==", "eq"}, {"!=", "ne"}, {"<", "lt"},           {"lessthan", "lt"},
+        {"<=", "le"}, {">", "gt"},  {"greaterthan", "gt"}, {">=", "ge"}};
+    for (const auto& [other, known] : kOther)
+        if (name == other) return known;
+    return name;
+}
+
+}  // namespace
+
 bool is_test(std::string_view name) {
-    return tests().contains(name);
+    return tests().contains(spelled_out(name));
 }
 
 bool apply_test(std::string_view name, const Value& subject, const Arguments& arguments,
                 Budget& budget) {
     budget.step();
-    return tests().at(name)(subject, arguments, budget);
+    return tests().at(spelled_out(name))(subject, arguments, budget);
 }
 
 }  // namespace garam::jinja

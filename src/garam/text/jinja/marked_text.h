@@ -1,29 +1,43 @@
-// Text that remembers which of its bytes are the content of which message, through everything that a
-// template does to it.
+// Text that remembers which of its bytes came from which message, through everything that a template
+// does to it.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace garam::jinja {
 
+enum class Origin : std::uint8_t {
+    content,  // of the message's content
+    data,     // of another member: a thought, a tool call
+    literal,  // the template's own words, or a role, written while it was at that message
+};
+
 struct Mark {
     std::size_t begin = 0;  // bytes; begin == end where an empty content stands
     std::size_t end = 0;
-    int message = 0;
+    int message = -1;  // -1: nobody's
+    Origin origin = Origin::content;
+    bool generation = false;  // written within {% generation %}
+
+    bool same_source(const Mark& other) const {
+        return message == other.message && origin == other.origin && generation == other.generation;
+    }
 };
 
 class MarkedText {
   public:
     MarkedText() = default;
     MarkedText(std::string text) : text_(std::move(text)) {}  // no message's
-    MarkedText(std::string text, int message);                // all of it one message's content
+    // All of it one message's.
+    MarkedText(std::string text, int message, Origin origin = Origin::content);
 
     const std::string& text() const { return text_; }
     std::size_t size() const { return text_.size(); }
-    // In order; marks of one message that touch are one.
+    // In order and apart; marks of one source that touch are one.
     const std::vector<Mark>& marks() const { return marks_; }
 
     void append_plain(std::string_view text) { text_ += text; }
@@ -34,6 +48,10 @@ class MarkedText {
     void append_for(const MarkedText& other, std::size_t begin, std::size_t end,
                     std::string_view text);
     MarkedText slice(std::size_t begin, std::size_t end) const;
+    // What bears no mark yet becomes the template's own words at that message.
+    void own(int message);
+    // All of it was written within {% generation %}.
+    void set_generation();
 
   private:
     void mark(const Mark& mark);

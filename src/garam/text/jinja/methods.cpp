@@ -8,11 +8,21 @@
 namespace garam::jinja {
 namespace {
 
-constexpr std::array<std::string_view, 25> kMethods = {
-    "strip",    "lstrip",  "rstrip",       "split",        "rsplit",  "splitlines", "startswith",
-    "endswith", "replace", "upper",        "lower",        "title",   "capitalize", "find",
-    "count",    "join",    "removeprefix", "removesuffix", "isdigit", "items",      "keys",
-    "values",   "get",     "index",        "cycle"};
+// What the sandbox forbids: it would change a value.
+constexpr std::array<std::string_view, 16> kForbidden = {
+    "append", "clear",  "pop",     "popitem",    "setdefault",
+    "update", "insert", "reverse", "remove",     "extend",
+    "sort",   "add",    "discard", "appendleft", "difference_update",
+    "rotate"};
+
+constexpr std::array<std::string_view, 47> kMethods = {
+    "strip",    "lstrip",    "rstrip",       "split",        "rsplit",  "splitlines", "startswith",
+    "endswith", "replace",   "upper",        "lower",        "title",   "capitalize", "find",
+    "count",    "join",      "removeprefix", "removesuffix", "isdigit", "items",      "keys",
+    "values",   "get",       "index",        "cycle",        "changed", "copy",       "format",
+    "rfind",    "rindex",    "partition",    "rpartition",   "zfill",   "center",     "ljust",
+    "rjust",    "swapcase",  "casefold",     "isupper",      "islower", "isalpha",    "isalnum",
+    "isspace",  "isnumeric", "isdecimal",    "istitle",      "fromkeys"};
 
 bool is_cased(char32_t c) {
     return upper_case(c) != c || lower_case(c) != c;
@@ -84,18 +94,6 @@ List split_at_space(const MarkedText& text, std::int64_t most) {
     }
 }
 
-List split_lines(const MarkedText& text) {
-    const std::string& from = text.text();
-    List out;
-    std::size_t begin = 0;
-    while (begin < from.size()) {
-        const std::size_t end = std::min(from.find_first_of("\r\n", begin), from.size());
-        out.items.emplace_back(text.slice(begin, end));
-        begin = end + (from.compare(end, 2, "\r\n") == 0 ? 2 : 1);
-    }
-    return out;
-}
-
 bool has_affix(const MarkedText& text, const Value& affix, bool at_end) {
     const auto matches = [&](const Value& candidate) {
         if (!candidate.is_string()) fail("\"startswith\" and \"endswith\" need a str");
@@ -110,6 +108,70 @@ bool has_affix(const MarkedText& text, const Value& affix, bool at_end) {
 std::int64_t characters_before(const std::string& text, std::size_t end) {
     return std::count_if(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end),
                          [](char c) { return !is_utf8_continuation(c); });
+}
+
+Value padded(const MarkedText& text, std::string_view name, const Arguments& arguments,
+             Budget& budget) {
+    const std::int64_t width = arguments.get(0, "width").integer().value_or(-1);
+    if (width < 0 || width > 1'000'000) fail("\"" + std::string(name) + "\" to that width");
+    const std::int64_t missing = width - length(text, budget);
+    if (missing <= 0) return text;
+    const auto count = static_cast<std::size_t>(missing);
+    const std::string fill = name == "zfill" ? "0"
+                             : arguments.positional.size() > 1
+                                 ? text_argument(arguments, 1, name).text()
+                                 : " ";
+    if (fill.size() != utf8_length(fill.empty() ? ' ' : fill[0]))
+        fail("\"" + std::string(name) + "\" needs one character to fill with");
+    // str.center puts the odd one to the left where the width is odd.
+    const std::size_t left = name == "rjust" || name == "zfill" ? count
+                             : name == "ljust"
+                                 ? 0
+                                 : count / 2 + (count & static_cast<std::size_t>(width) & 1);
+    MarkedText out;
+    std::size_t sign = 0;
+    if (name == "zfill" && text.size() > 0 && (text.text()[0] == '-' || text.text()[0] == '+'))
+        sign = 1;
+    out.append(text, 0, sign);
+    for (std::size_t i = 0; i < left; ++i)
+        out.append_plain(fill);
+    out.append(text, sign, text.size());
+    for (std::size_t i = left; i < count; ++i)
+        out.append_plain(fill);
+    budget.text(out.size());
+    return out;
+}
+
+// str.isdigit and its like; beyond ASCII a letter is what has two cases or is no mark, digit or space.
+bool is_all(const MarkedText& text, std::string_view name) {
+    bool any = false;
+    bool begins_word = true;
+    for (std::size_t at = 0; at < text.size();) {
+        const char32_t c = next_code_point(text.text(), at);
+        const bool digit = c >= '0' && c <= '9';
+        const bool upper = lower_case(c) != c;
+        const bool lower = upper_case(c) != c;
+        if (c >= 0x80 && (name == "isdigit" || name == "isnumeric" || name == "isdecimal" ||
+                          ((name == "isalpha" || name == "isalnum") && !upper && !lower)))
+            fail("\"" + std::string(name) + "\" of such a character is not supported");
+        bool good = true;
+        if (name == "isupper" || name == "islower") {
+            any = any || upper || lower;
+            good = name == "isupper" ? !lower : !upper;
+        } else if (name == "istitle") {
+            any = any || upper || lower;
+            good = !(upper || lower) || upper == begins_word;
+            begins_word = !(upper || lower);
+        } else {
+            any = true;
+            good = name == "isspace"   ? is_python_space(c)
+                   : name == "isalpha" ? upper || lower
+                   : name == "isalnum" ? digit || upper || lower
+                                       : digit;
+        }
+        if (!good) return false;
+    }
+    return any;
 }
 
 Value call_text_method(const MarkedText& text, std::string_view name, const Arguments& arguments,
@@ -144,16 +206,44 @@ Value call_text_method(const MarkedText& text, std::string_view name, const Argu
     }
     if (name == "startswith" || name == "endswith")
         return has_affix(text, arguments.get(0, "prefix"), name == "endswith");
+    if (name == "format") return format_text(text, arguments, budget);
+    if (name == "partition" || name == "rpartition") {
+        const std::string& separator = argument(0).text();
+        if (separator.empty()) fail("\"partition\" at an empty str");
+        const bool right = name == "rpartition";
+        const std::size_t found =
+            right ? text.text().rfind(separator) : text.text().find(separator);
+        List parts;
+        parts.tuple = true;
+        if (found == std::string::npos) {
+            parts.items = right ? std::vector<Value>{Value(""), Value(""), Value(text)}
+                                : std::vector<Value>{Value(text), Value(""), Value("")};
+        } else {
+            const std::size_t behind = found + separator.size();
+            parts.items = {Value(text.slice(0, found)), Value(text.slice(found, behind)),
+                           Value(text.slice(behind, text.size()))};
+        }
+        return parts;
+    }
+    if (name == "zfill" || name == "center" || name == "ljust" || name == "rjust")
+        return padded(text, name, arguments, budget);
+    if (name == "casefold") return change_case(text, Case::lower);
+    if (name == "swapcase") return change_case(text, Case::swap);
+    if (name.starts_with("is")) return is_all(text, name);
     if (name == "replace")
         return replace(text, argument(0), argument(1), count_at(2, "count"), budget);
     if (name == "upper") return change_case(text, Case::upper);
     if (name == "lower") return change_case(text, Case::lower);
     if (name == "title") return change_case(text, Case::title);
     if (name == "capitalize") return change_case(text, Case::capitalize);
-    if (name == "find" || name == "index") {
-        const std::size_t found = text.text().find(argument(0).text());
+    if (name == "find" || name == "index" || name == "rfind" || name == "rindex") {
+        if (arguments.positional.size() > 1)
+            fail("\"" + std::string(name) + "\" from a place is not supported");
+        const std::string& part = argument(0).text();
+        const std::size_t found =
+            name.starts_with('r') ? text.text().rfind(part) : text.text().find(part);
         if (found != std::string::npos) return characters_before(text.text(), found);
-        if (name == "index") fail("\"index\": there is no such part");
+        if (name.ends_with("index")) fail("\"index\": there is no such part");
         return std::int64_t{-1};
     }
     if (name == "count") {
@@ -174,9 +264,6 @@ Value call_text_method(const MarkedText& text, std::string_view name, const Argu
         const bool has = has_affix(text, argument(0), true);
         return text.slice(0, text.size() - (has ? argument(0).size() : 0));
     }
-    if (name == "isdigit")
-        return text.size() > 0 && std::all_of(text.text().begin(), text.text().end(),
-                                              [](char c) { return c >= '0' && c <= '9'; });
     fail("a str has no method \"" + std::string(name) + "\"");
 }
 
@@ -193,18 +280,25 @@ Value call_dict_method(const Dict& dict, std::string_view name, const Arguments&
         const Value* found = key.is_string() ? dict.find(key.string()->text()) : nullptr;
         return found != nullptr ? *found : arguments.get(1, "default", Value::none());
     }
+    if (name == "copy") {
+        Dict copy = dict;
+        return copy;
+    }
     fail("a dict has no method \"" + std::string(name) + "\"");
 }
 
 }  // namespace
 
 bool is_method(std::string_view name) {
-    return std::find(kMethods.begin(), kMethods.end(), name) != kMethods.end();
+    return std::find(kMethods.begin(), kMethods.end(), name) != kMethods.end() ||
+           std::find(kForbidden.begin(), kForbidden.end(), name) != kForbidden.end();
 }
 
 Value call_method(const Value& value, std::string_view name, const Arguments& arguments,
                   Budget& budget) {
     budget.step();
+    if (std::find(kForbidden.begin(), kForbidden.end(), name) != kForbidden.end())
+        fail("\"" + std::string(name) + "\" is forbidden: a template changes no values");
     if (const MarkedText* text = value.string()) {
         budget.text(text->size());
         return call_text_method(*text, name, arguments, budget);
@@ -269,12 +363,14 @@ MarkedText change_case(const MarkedText& text, Case to) {
     for (std::size_t at = 0; at < from.size();) {
         const std::size_t begin = at;
         const char32_t c = next_code_point(from, at);
-        const bool up = to == Case::upper || (to != Case::lower && starts);
+        const bool up = to == Case::swap ? lower_case(c) == c
+                                         : to == Case::upper || (to != Case::lower && starts);
         changed.clear();
         if (up && c == 0xDF) {
-            changed = to == Case::upper ? "SS" : "Ss";
+            changed = to == Case::upper || to == Case::swap ? "SS" : "Ss";
         } else {
-            append_utf8(changed, up ? upper_case(c) : lower_case(c));
+            const bool titles = to == Case::capitalize || to == Case::title;
+            append_utf8(changed, !up ? lower_case(c) : titles ? title_case(c) : upper_case(c));
         }
         if (to == Case::title) starts = !is_cased(c);
         if (to == Case::filter_title)
@@ -304,8 +400,12 @@ MarkedText replace(const MarkedText& text, const MarkedText& from, const MarkedT
     while (found != std::string::npos && (count < 0 || done < count)) {
         budget.step();
         out.append(text, at, found);
-        // A part of a message that is replaced stays part of it.
-        out.append_for(text, found, found + pattern.size(), to.text());
+        // A part of a message that is replaced stays part of it, unless by what is a message's too.
+        if (to.marks().empty()) {
+            out.append_for(text, found, found + pattern.size(), to.text());
+        } else {
+            out.append(to);
+        }
         if (out.size() > Budget::kMaxText) fail("a text grows beyond 64 MiB");
         at = found + pattern.size();
         ++done;
@@ -321,6 +421,97 @@ MarkedText replace(const MarkedText& text, const MarkedText& from, const MarkedT
         }
     }
     out.append(text, at, source.size());
+    budget.text(out.size());
+    return out;
+}
+
+List split_lines(const MarkedText& text) {
+    const std::string& from = text.text();
+    List out;
+    std::size_t begin = 0;
+    for (std::size_t at = 0; at < from.size();) {
+        const std::size_t end = at;
+        const char32_t c = next_code_point(from, at);
+        const bool breaks = (c >= '\n' && c <= '\r') || (c >= 0x1C && c <= 0x1E) || c == 0x85 ||
+                            c == 0x2028 || c == 0x2029;
+        if (!breaks) continue;
+        if (c == '\r' && at < from.size() && from[at] == '\n') ++at;
+        out.items.emplace_back(text.slice(begin, end));
+        begin = at;
+    }
+    if (begin < from.size()) out.items.emplace_back(text.slice(begin, from.size()));
+    return out;
+}
+
+Value format_text(const MarkedText& text, const Arguments& arguments, Budget& budget) {
+    const std::string& from = text.text();
+    MarkedText out;
+    std::size_t next = 0;
+    for (std::size_t at = 0; at < from.size();) {
+        const char c = from[at];
+        if (c != '{' && c != '}') {
+            const std::size_t end = std::min(from.find_first_of("{}", at), from.size());
+            out.append(text, at, end);
+            at = end;
+            continue;
+        }
+        if (at + 1 < from.size() && from[at + 1] == c) {
+            out.append(text, at, at + 1);
+            at += 2;
+            continue;
+        }
+        const std::size_t close = from.find('}', at);
+        if (c == '}' || close == std::string::npos) fail("\"format\" of a text with a lone brace");
+        const std::string field = from.substr(at + 1, close - at - 1);
+        if (field.find_first_of(":!.[{") != std::string::npos)
+            fail("\"format\" with \"" + field + "\" is not supported");
+        const bool numbered = field.find_first_not_of("0123456789") == std::string::npos;
+        const std::size_t place = field.empty() ? next++
+                                  : numbered && field.size() < 6
+                                      ? static_cast<std::size_t>(std::stoul(field))
+                                      : arguments.positional.size();
+        Value value;
+        bool found = place < arguments.positional.size();
+        if (found) value = arguments.positional[place];
+        for (const auto& [name, given] : arguments.named) {
+            if (found || numbered || name != field) continue;
+            value = given;
+            found = true;
+        }
+        if (!found) fail("\"format\" has no value for \"{" + field + "}\"");
+        out.append(to_text(value, budget));
+        if (out.size() > Budget::kMaxText) fail("a text grows beyond 64 MiB");
+        at = close + 1;
+    }
+    budget.text(out.size());
+    return out;
+}
+
+Value format_percent(const MarkedText& text, const Value& value, Budget& budget) {
+    const std::string& from = text.text();
+    std::vector<Value> values = {value};
+    if (value.list() != nullptr && value.list()->tuple) values = value.list()->items;
+    std::size_t next = 0;
+    MarkedText out;
+    for (std::size_t at = 0; at < from.size();) {
+        const std::size_t found = std::min(from.find('%', at), from.size());
+        out.append(text, at, found);
+        if (found == from.size()) break;
+        const char kind = found + 1 < from.size() ? from[found + 1] : '\0';
+        at = found + 2;
+        if (kind == '%') {
+            out.append_plain("%");
+            continue;
+        }
+        if (kind != 's' && kind != 'd' && kind != 'i')
+            fail("\"%\" with more than %s, %d and %% is not supported");
+        if (next == values.size()) fail("\"%\" has too few values");
+        const Value& given = values[next++];
+        if (kind != 's' && !given.integer()) fail("\"%d\" needs a whole number");
+        out.append(to_text(kind == 's' ? given : Value(*given.integer()), budget));
+        if (out.size() > Budget::kMaxText) fail("a text grows beyond 64 MiB");
+    }
+    if (next != values.size()) fail("\"%\" has too many values");
     budget.text(out.size());
     return out;
 }

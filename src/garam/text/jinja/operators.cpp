@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "garam/text/jinja/methods.h"
+
 namespace garam::jinja {
 namespace {
 
@@ -120,7 +122,7 @@ Value apply_binary(std::string_view op, const Value& left, const Value& right, B
         if (repeatable(left) && b) return repeated(left, *b, budget);
         if (repeatable(right) && a) return repeated(right, *a, budget);
     }
-    if (op == "%" && left.is_string()) fail("formatting with \"%\" is not supported");
+    if (op == "%" && left.is_string()) return format_percent(*left.string(), right, budget);
     refuse(op, left, right);
 }
 

@@ -15,14 +15,14 @@ class Parser : public ExpressionParser {
 
   private:
     // Up to one of the tags in `ends` (its name stays the current token) or, without any, to the end.
-    Block parse_block(std::initializer_list<std::string_view> ends, const std::string& opened) {
+    Block parse_block(const std::vector<std::string>& ends, const std::string& opened) {
         const Level level(block_depth_, line());
         const int begun = line();
         Block block;
         for (;;) {
             switch (token().kind) {
                 case TokenKind::end:
-                    if (ends.size() > 0)
+                    if (!ends.empty())
                         throw SyntaxFailure{begun, "the block \"" + opened + "\" has no end"};
                     return block;
                 case TokenKind::data: {
@@ -67,6 +67,14 @@ class Parser : public ExpressionParser {
             statement = parse_set();
         } else if (tag == "macro") {
             statement = parse_macro(begun);
+        } else if (tag == "filter") {
+            statement = Statement{StatementKind::filter_block};
+            statement.value = parse_filters(parse_filter(block_text()));
+            finish_block(statement, tag);
+        } else if (tag == "with") {
+            statement = parse_with();
+        } else if (tag == "call") {
+            statement = parse_call_block();
         } else if (tag == "generation") {
             expect_block_end();
             statement = Statement{StatementKind::generation};
@@ -82,16 +90,52 @@ class Parser : public ExpressionParser {
             throw SyntaxFailure{begun,
                                 "the block \"" + tag +
                                     "\" is not supported here; supported are if, for, set, macro, "
-                                    "generation, break, continue and raw"};
+                                    "call, filter, with, generation, break, continue and raw"};
         }
         statement.line = begun;
+        return statement;
+    }
+
+    // The rest of a tag, its body and its end.
+    void finish_block(Statement& statement, const std::string& tag) {
+        expect_block_end();
+        statement.body = parse_block({"end" + tag}, tag);
+        skip();
+        expect_block_end();
+    }
+
+    Statement parse_with() {
+        Statement statement{StatementKind::with};
+        statement.value = make(ExpressionKind::list, line());
+        while (token().kind != TokenKind::block_end) {
+            if (!statement.value->named.empty()) expect_op(",");
+            std::string name = expect_any_name();
+            expect_op("=");
+            statement.value->named.emplace_back(std::move(name), parse_expression());
+        }
+        finish_block(statement, "with");
+        return statement;
+    }
+
+    Statement parse_call_block() {
+        Statement statement{StatementKind::call_block};
+        statement.macro = std::make_unique<Macro>();
+        statement.macro->name = "caller";
+        if (is_op("(")) parse_parameters(*statement.macro);
+        statement.value = parse_expression();
+        if (statement.value->kind != ExpressionKind::call)
+            throw SyntaxFailure{line(), "the block \"call\" needs a call"};
+        expect_block_end();
+        statement.macro->body = parse_block({"endcall"}, "call");
+        skip();
+        expect_block_end();
         return statement;
     }
 
     Statement parse_if() {
         Statement statement{StatementKind::branch};
         for (;;) {
-            ExpressionPtr condition = parse_tuple_or_expression();
+            ExpressionPtr condition = parse_tuple_or_expression(false);
             expect_block_end();
             statement.branches.emplace_back(std::move(condition),
                                             parse_block({"elif", "else", "endif"}, "if"));
@@ -124,7 +168,7 @@ class Parser : public ExpressionParser {
         // A condition behind the list filters the loop; it is not an inline if.
         statement.value = parse_tuple_or_expression(false);
         if (skip_name("if")) statement.condition = parse_expression();
-        if (is_name("recursive")) throw SyntaxFailure{line(), "recursive loops are not supported"};
+        statement.recursive = skip_name("recursive");
         expect_block_end();
         ++loop_depth_;
         statement.body = parse_block({"else", "endfor"}, "for");
@@ -156,7 +200,7 @@ class Parser : public ExpressionParser {
         }
         if (statement.kind != StatementKind::assign || statement.targets.size() != 1)
             unexpected("\"=\"");
-        if (is_op("|")) throw SyntaxFailure{line(), "a filter on a set block is not supported"};
+        if (is_op("|")) statement.value = parse_filters(block_text());
         expect_block_end();
         statement.kind = StatementKind::assign_block;
         statement.body = parse_block({"endset"}, "set");
@@ -172,6 +216,17 @@ class Parser : public ExpressionParser {
         statement.macro = std::make_unique<Macro>();
         Macro& macro = *statement.macro;
         macro.name = expect_any_name();
+        parse_parameters(macro);
+        expect_block_end();
+        in_macro_ = true;
+        macro.body = parse_block({"endmacro"}, "macro");
+        in_macro_ = false;
+        skip();
+        expect_block_end();
+        return statement;
+    }
+
+    void parse_parameters(Macro& macro) {
         expect_op("(");
         while (!is_op(")")) {
             if (!macro.parameters.empty()) expect_op(",");
@@ -183,13 +238,6 @@ class Parser : public ExpressionParser {
             }
         }
         expect_op(")");
-        expect_block_end();
-        in_macro_ = true;
-        macro.body = parse_block({"endmacro"}, "macro");
-        in_macro_ = false;
-        skip();
-        expect_block_end();
-        return statement;
     }
 
     int block_depth_ = 0;

@@ -55,12 +55,18 @@ enum class StatementKind {
     loop,           // for targets in value if condition: body; otherwise
     assign,         // targets = value
     assign_member,  // targets[0].text = value
-    assign_block,   // targets[0] = body
+    assign_block,   // targets[0] = body, through the filters of value (null: none)
+    filter_block,   // body through the filters of value
+    call_block,     // value, a call; `macro` is its caller
+    with,           // body with the names of value.named
     macro,
     generation,  // body, in a scope of its own
     loop_break,
     loop_continue,
 };
+
+// The name under which the filters behind a block find its text.
+constexpr const char* kBlockText = "";
 
 struct Statement;
 using Block = std::vector<Statement>;
@@ -76,6 +82,7 @@ struct Statement {
     StatementKind kind;
     int line = 0;
     std::string text;
+    bool recursive = false;  // loop
     ExpressionPtr value;
     ExpressionPtr condition;
     std::vector<std::string> targets;

@@ -204,9 +204,8 @@ Value loop_attribute(const Loop& loop, std::string_view name) {
     if (name == "first") return index == 0;
     if (name == "last") return index == count - 1;
     if (name == "length") return count;
-    // Depth counts recursion, which is not supported; nested loops each begin at 1.
-    if (name == "depth") return std::int64_t{1};
-    if (name == "depth0") return std::int64_t{0};
+    if (name == "depth") return std::int64_t{loop.depth};
+    if (name == "depth0") return std::int64_t{loop.depth - 1};
     if (name == "previtem")
         return index > 0 ? items[loop.index - 1] : Value::undefined("loop.previtem");
     if (name == "nextitem")

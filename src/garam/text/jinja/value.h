@@ -58,7 +58,8 @@ class Budget {
 };
 
 class Value;
-struct Macro;  // jinja/syntax.h
+struct Macro;      // jinja/syntax.h
+struct Statement;  // jinja/syntax.h
 
 struct List {
     std::vector<Value> items;
@@ -68,6 +69,7 @@ struct List {
 struct Dict {
     std::vector<std::pair<std::string, Value>> entries;
     int depth = 1;
+    int message = -1;  // the message of the conversation that this is
     const Value* find(std::string_view key) const;
 };
 struct Namespace {
@@ -76,9 +78,13 @@ struct Namespace {
 // The `loop` of a for block.
 struct Loop {
     std::shared_ptr<const List> items;
-    std::size_t index = 0;  // from 0
+    std::size_t index = 0;                 // from 0
+    int depth = 1;                         // of a recursive loop
+    const Statement* recursive = nullptr;  // what loop(...) runs
+    std::shared_ptr<List> seen;            // what loop.changed was last asked about
 };
-enum class Function { range, make_namespace, dict, raise_exception };
+// `method` is a dict's method that is not called at once: it is there, and that is all.
+enum class Function { range, make_namespace, dict, raise_exception, strftime_now, method };
 
 class Value {
   public:
@@ -127,6 +133,8 @@ class Value {
 
     const char* kind() const;  // "str", "list", "undefined", …
     std::string undefined_name() const;
+    // The place in the conversation of a message's dict, -1 for all else.
+    int message() const { return dict() != nullptr ? dict()->message : -1; }
     int nesting() const;  // containers within
     bool truthy() const;
 
@@ -156,8 +164,15 @@ bool contains(const Value& container, const Value& value, Budget& budget);
 
 // str(value): what {{ value }} prints.
 MarkedText to_text(const Value& value, Budget& budget);
-// json.dumps(value, ensure_ascii=False, indent=indent); indent < 0: one line.
-MarkedText to_json(const Value& value, int indent, Budget& budget);
+// json.dumps(value, ...) with those arguments.
+struct JsonStyle {
+    std::optional<std::string> indent;  // none: one line
+    bool ensure_ascii = false;
+    bool sort_keys = false;
+    std::string item_separator;
+    std::string key_separator;
+};
+MarkedText to_json(const Value& value, const JsonStyle& style, Budget& budget);
 
 // What a for loop sees; throws Failure for values that cannot be iterated.
 std::shared_ptr<const List> iterate(const Value& value, Budget& budget);

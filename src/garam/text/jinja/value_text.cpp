@@ -1,6 +1,8 @@
 // Values as text: Python's str and repr, and JSON.
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 
 #include "garam/text/jinja/value.h"
 #include "garam/text/unicode.h"
@@ -49,6 +51,28 @@ std::string escape_of(char c, char quote, bool json) {
            kDigits[static_cast<std::size_t>(c & 15)];
 }
 
+std::string utf16_escape(char32_t c) {
+    const auto unit = [](char32_t value) {
+        char text[8];
+        std::snprintf(text, sizeof(text), "\\u%04x", static_cast<unsigned>(value));
+        return std::string(text);
+    };
+    if (c < 0x10000) return unit(c);
+    return unit(0xD800 + ((c - 0x10000) >> 10)) + unit(0xDC00 + ((c - 0x10000) & 0x3FF));
+}
+
+// How Python's repr writes a character beyond ASCII; empty where as it is.
+std::string repr_escape(char32_t c) {
+    if (is_python_printable(c)) return {};
+    char text[12];
+    std::snprintf(text, sizeof(text),
+                  c < 0x100     ? "\\x%02x"
+                  : c < 0x10000 ? "\\u%04x"
+                                : "\\U%08x",
+                  static_cast<unsigned>(c));
+    return text;
+}
+
 class Writer {
   public:
     explicit Writer(Budget& budget) : budget_(budget) {}
@@ -58,7 +82,7 @@ class Writer {
     }
 
     // A str within a container: quoted as Python's repr, or as JSON.
-    void quoted(const MarkedText& text, bool json) {
+    void quoted(const MarkedText& text, bool json, bool ascii = false) {
         const std::string& from = text.text();
         const bool single =
             !json && (from.find('\'') == std::string::npos || from.find('"') != std::string::npos);
@@ -67,7 +91,15 @@ class Writer {
         out_.append(text, 0, 0);  // an empty content keeps its place
         for (std::size_t at = 0; at < from.size();) {
             const std::size_t end = at + utf8_length(from[at]);
-            const std::string escaped = escape_of(from[at], quote, json);
+            std::string escaped = escape_of(from[at], quote, json);
+            if (!json && escaped.empty() && static_cast<unsigned char>(from[at]) >= 0x80) {
+                std::size_t next = at;
+                escaped = repr_escape(next_code_point(from, next));
+            }
+            if (ascii && escaped.empty() && static_cast<unsigned char>(from[at]) >= 0x7F) {
+                std::size_t next = at;
+                escaped = utf16_escape(next_code_point(from, next));
+            }
             if (escaped.empty()) {
                 out_.append(text, at, end);
             } else {
@@ -116,18 +148,20 @@ class Writer {
         check();
     }
 
-    void json(const Value& value, int indent, int depth) {
+    void json(const Value& value, const JsonStyle& style, int depth) {
         budget_.step();
         const auto line = [&](int at) {
-            if (indent >= 0)
-                out_.append_plain("\n" + std::string(static_cast<std::size_t>(indent * at), ' '));
+            if (!style.indent) return;
+            out_.append_plain("\n");
+            for (int i = 0; i < at; ++i)
+                out_.append_plain(*style.indent);
         };
         const auto separator = [&](std::size_t i) {
-            if (i > 0) out_.append_plain(indent >= 0 ? "," : ", ");
+            if (i > 0) out_.append_plain(style.item_separator);
             line(depth + 1);
         };
         if (const MarkedText* text = value.string()) {
-            quoted(*text, true);
+            quoted(*text, true, style.ensure_ascii);
         } else if (value.is_none()) {
             out_.append_plain("null");
         } else if (value.is_bool()) {
@@ -136,17 +170,23 @@ class Writer {
             out_.append_plain("[");
             for (std::size_t i = 0; i < list->items.size(); ++i) {
                 separator(i);
-                json(list->items[i], indent, depth + 1);
+                json(list->items[i], style, depth + 1);
             }
             if (!list->items.empty()) line(depth);
             out_.append_plain("]");
         } else if (const Dict* dict = value.dict()) {
             out_.append_plain("{");
-            for (std::size_t i = 0; i < dict->entries.size(); ++i) {
+            std::vector<const std::pair<std::string, Value>*> entries;
+            for (const auto& entry : dict->entries)
+                entries.push_back(&entry);
+            if (style.sort_keys)
+                std::sort(entries.begin(), entries.end(),
+                          [](const auto* a, const auto* b) { return a->first < b->first; });
+            for (std::size_t i = 0; i < entries.size(); ++i) {
                 separator(i);
-                quoted(dict->entries[i].first, true);
-                out_.append_plain(": ");
-                json(dict->entries[i].second, indent, depth + 1);
+                quoted(entries[i]->first, true, style.ensure_ascii);
+                out_.append_plain(style.key_separator);
+                json(entries[i]->second, style, depth + 1);
             }
             if (!dict->entries.empty()) line(depth);
             out_.append_plain("}");
@@ -187,10 +227,9 @@ MarkedText to_text(const Value& value, Budget& budget) {
     return writer.take();
 }
 
-MarkedText to_json(const Value& value, int indent, Budget& budget) {
-    if (indent > 32) fail("tojson with an indent beyond 32");
+MarkedText to_json(const Value& value, const JsonStyle& style, Budget& budget) {
     Writer writer(budget);
-    writer.json(value, indent, 0);
+    writer.json(value, style, 0);
     return writer.take();
 }
 
