@@ -80,10 +80,12 @@ std::unique_ptr<ArrowValues> numbers(std::shared_ptr<arrow::Array> array) {
 template <typename Array>
 std::unique_ptr<ArrowValues> texts(std::shared_ptr<arrow::Array> array) {
     return plain<Array>(std::move(array), [](const Array& values, std::int64_t i) {
-        const std::int64_t limit = values.value_data() ? values.value_data()->size() : 0;
-        const auto [begin, length] = range(values.raw_value_offsets(), i, limit);
+        // Not value_data(), which counts another owner for each text.
+        const arrow::Buffer* const data = values.data()->buffers[2].get();
+        const auto [begin, length] =
+            range(values.raw_value_offsets(), i, data != nullptr ? data->size() : 0);
         if (length == 0) return Json("");
-        return text({reinterpret_cast<const char*>(values.value_data()->data()) + begin,
+        return text({reinterpret_cast<const char*>(data->data()) + begin,
                      static_cast<std::size_t>(length)});
     });
 }
