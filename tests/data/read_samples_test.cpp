@@ -7,6 +7,7 @@
 
 #include "data/byte_tokenizer.h"
 #include "data/expect_error.h"
+#include "data/packed.h"
 #include "data/sample_reader.h"
 #include "garam/core/parallel.h"
 
@@ -225,6 +226,37 @@ TEST_F(ReadSamples, BrokenLinesStopOrAreCounted) {
     EXPECT_ERROR(read("{\n{\n"), "none of its 2 rows can be read", "rows.jsonl:1");
     config_.on_error = "ignore";
     EXPECT_ERROR(read(content), "data.on_error", "ignore");
+}
+
+// What lies behind the break is lost, which no count of skipped rows would tell.
+TEST_F(ReadSamples, BrokenPackedFilesEndReadingEvenWhereRowsAreSkipped) {
+    std::string content;
+    for (int i = 0; i < 20000; ++i)
+        content += "{\"text\": \"row " + std::to_string(i * 7919 % 20011) + "\"}\n";
+    const std::string packed = testing::gzip(content);
+    std::string damaged = packed;
+    for (std::size_t at = packed.size() / 2; at < packed.size() / 2 + 64; ++at)
+        damaged[at] = static_cast<char>(~damaged[at]);
+    config_.on_error = "skip";
+    const ByteTokenizer tokenizer;
+    for (const std::string& broken : {packed.substr(0, packed.size() * 2 / 3), damaged})
+        EXPECT_ERROR(
+            read_samples(dir_.write("rows.jsonl.gz", broken), config_, settings_, tokenizer),
+            "rows.jsonl.gz: not a whole gzip file", ", in line 1", "behind row ",
+            "what follows cannot be read");
+    // Within the first rows there is only the line.
+    EXPECT_ERROR(read_samples(dir_.write("few.jsonl.gz",
+                                         testing::gzip(content.substr(0, 400)).substr(0, 100)),
+                              config_, settings_, tokenizer),
+                 "few.jsonl.gz: not a whole gzip file: it ends too early, in line ");
+}
+
+TEST_F(ReadSamples, FilesOfAFolderThatAreNotReadAreTold) {
+    dir_.write("a.jsonl", "{\"text\": \"ab\"}\n");
+    dir_.write("b.xlsx", "PK");
+    const ByteTokenizer tokenizer;
+    EXPECT_EQ(read_samples(dir_.path(), config_, settings_, tokenizer).report.shape,
+              "text; files not read, of no known format: 1 .xlsx");
 }
 
 TEST_F(ReadSamples, EmptyAndMissingFiles) {

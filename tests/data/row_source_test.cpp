@@ -2,8 +2,6 @@
 #include "garam/data/row_source.h"
 
 #include <gtest/gtest.h>
-#include <zlib.h>
-#include <zstd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "data/expect_error.h"
+#include "data/packed.h"
 #include "data/read_rows.h"
 #include "garam/data/csv_parser.h"
 #include "garam/data/split_names.h"
@@ -23,29 +22,11 @@ namespace garam {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::gzip;
 using testing::read_all;
 using testing::TempDir;
+using testing::zstd;
 using Texts = std::vector<std::string>;
-
-std::string gzip(const std::string& text) {
-    std::string packed(::compressBound(text.size()) + 32, '\0');
-    ::z_stream stream{};
-    EXPECT_EQ(::deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-    stream.avail_in = static_cast<uInt>(text.size());
-    stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-    stream.avail_out = static_cast<uInt>(packed.size());
-    EXPECT_EQ(::deflate(&stream, Z_FINISH), Z_STREAM_END);
-    packed.resize(packed.size() - stream.avail_out);
-    ::deflateEnd(&stream);
-    return packed;
-}
-
-std::string zstd(const std::string& text) {
-    std::string packed(::ZSTD_compressBound(text.size()), '\0');
-    packed.resize(::ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3));
-    return packed;
-}
 
 // ---- CSV ----
 
@@ -361,6 +342,27 @@ TEST(DataFolders, WhatHasNoMeaningIsRefused) {
     EXPECT_ERROR(read_all(dir / "absent.jsonl"), "absent.jsonl", "no such file");
 }
 
+TEST(DataFolders, FilesOfUnknownFormatsAreTold) {
+    const TempDir dir;
+    dir.write("a.jsonl", "{\"i\": 1}\n");
+    dir.write("README.md", "x");
+    dir.write("LICENSE", "x");
+    EXPECT_EQ(read_all(dir.path()).schema.unknown_files, "");
+    dir.write("b.xlsx", "PK");
+    dir.write("c.log", "x");
+    dir.write("d.LOG", "x");
+    const auto all = read_all(dir.path());
+    EXPECT_EQ(all.rows.size(), 1u);
+    EXPECT_EQ(all.schema.unknown_files, "2 .log, 1 .xlsx");
+    EXPECT_EQ(read_all(dir / "*").schema.unknown_files, "2 .log, 1 .xlsx");
+    fs::remove(dir / "a.jsonl");
+    EXPECT_ERROR(read_all(dir.path()), "no data files", "holds 2 .log, 1 .xlsx", "/*.xlsx)");
+    RowSourceOptions options;
+    options.format = "text";
+    EXPECT_ERROR(read_all(dir.path(), options), "no text files", "2 .log");
+    EXPECT_EQ(read_all(dir / "*.log", options).rows.size(), 1u);
+}
+
 TEST(DataFolders, Patterns) {
     const TempDir dir;
     fs::create_directories(dir / "x/y");
@@ -418,6 +420,29 @@ TEST(RealSets, SpamInCsvAndTsv) {
         EXPECT_GT(all.rows.size(), 100u) << name;
         EXPECT_GE(all.schema.columns.size(), 2u) << name;
     }
+}
+
+TEST(RealSets, SmsSpamCollection) {
+    GARAM_REQUIRE_DATA("spam");
+    RowSourceOptions options;
+    options.format = "tsv";
+    options.csv_columns = {"label", "text"};
+    options.csv_quote = '\0';
+    const auto all = read_all(testing::data_dir() / "spam" / "SMSSpamCollection", options);
+    ASSERT_EQ(all.rows.size(), 5574u);
+    const auto spam = std::count_if(all.rows.begin(), all.rows.end(), [](const Json& row) {
+        return row.at("label").string() == "spam";
+    });
+    EXPECT_EQ(spam, 747);
+}
+
+TEST(RealSets, Alpaca) {
+    GARAM_REQUIRE_DATA("instruct");
+    const auto all = read_all(testing::data_dir() / "instruct" / "alpaca_en_demo.json");
+    ASSERT_EQ(all.rows.size(), 999u);
+    for (const Json& row : all.rows)
+        for (const char* key : {"instruction", "input", "output"})
+            ASSERT_TRUE(row.at(key).is_string());
 }
 
 TEST(RealSets, Multi30k) {

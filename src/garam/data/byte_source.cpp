@@ -194,6 +194,15 @@ std::unique_ptr<ByteSource> open_bytes(const fs::path& path) {
     return file;
 }
 
+std::size_t read_bytes(ByteSource& source, char* out, std::size_t size, std::int64_t line) {
+    try {
+        return source.read(out, size);
+    } catch (const Error& error) {
+        throw Error(std::string(error.what()) + ", in line " + std::to_string(line) +
+                    " of its text");
+    }
+}
+
 fs::path without_packing(const fs::path& path) {
     const std::string extension = lower_extension(path);
     return extension == ".gz" || extension == ".zst" ? path.parent_path() / path.stem() : path;

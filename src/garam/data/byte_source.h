@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 
@@ -20,6 +21,9 @@ class ByteSource {
 
 // Throws Error naming the file when there is none, or it is no regular file.
 std::unique_ptr<ByteSource> open_bytes(const std::filesystem::path& path);
+
+// source.read(); an Error tells on which line of the unpacked text the reader was.
+std::size_t read_bytes(ByteSource& source, char* out, std::size_t size, std::int64_t line);
 
 // "rows.csv" of "rows.csv.gz".
 std::filesystem::path without_packing(const std::filesystem::path& path);

@@ -43,7 +43,7 @@ CsvParser::CsvParser(std::string name, std::unique_ptr<ByteSource> bytes, CsvDia
 int CsvParser::peek() {
     if (begin_ == end_) {
         begin_ = 0;
-        end_ = bytes_->read(buffer_.data(), buffer_.size());
+        end_ = read_bytes(*bytes_, buffer_.data(), buffer_.size(), line_);
         if (end_ == 0) return kEnd;
     }
     return static_cast<unsigned char>(buffer_[begin_]);
@@ -101,7 +101,7 @@ bool CsvParser::append_next(CsvRecords& records) {
             if (begin_ + 1 == end_) {
                 buffer_[0] = '\r';
                 begin_ = 0;
-                end_ = 1 + bytes_->read(buffer_.data() + 1, buffer_.size() - 1);
+                end_ = 1 + read_bytes(*bytes_, buffer_.data() + 1, buffer_.size() - 1, line_);
             }
             if (begin_ + 1 < end_ && buffer_[begin_ + 1] != '\n') break;
             ++begin_;

@@ -80,6 +80,17 @@ bool is_side_file(const fs::path& path) {
            (name.starts_with("cache-") && name.ends_with(".arrow"));
 }
 
+// What people lay beside data to read or run.
+bool is_note(const fs::path& path) {
+    static const std::set<std::string> extensions = {".md",   ".rst",  ".py",  ".ipynb", ".sh",
+                                                     ".yaml", ".yml",  ".cff", ".bib",   ".toml",
+                                                     ".lock", ".html", ".pdf"};
+    static const std::set<std::string> names = {"license", "licence", "readme", "notice",
+                                                "copying"};
+    return extensions.contains(lower(path.extension().string())) ||
+           names.contains(lower(path.filename().string()));
+}
+
 bool has_glob(const std::string& text) {
     return text.find_first_of("*?[") != std::string::npos;
 }
@@ -130,17 +141,45 @@ std::vector<fs::path> matching_files(const std::string& pattern) {
     return found;
 }
 
-// Files of one format out of many. Throws Error where that takes a decision.
+// "2 .log, 1 .xlsx" of files that nothing is known of; empty without any.
+std::string list_extensions(const std::vector<fs::path>& files) {
+    std::map<std::string, std::int64_t> counts;
+    for (const fs::path& file : files) {
+        const std::string extension = lower(file.extension().string());
+        ++counts[extension.empty() ? file.filename().string() : extension];
+    }
+    constexpr std::size_t kShown = 8;
+    std::string list;
+    std::size_t shown = 0;
+    for (const auto& [extension, count] : counts) {
+        list += (list.empty() ? "" : ", ") + std::to_string(count) + " " + extension;
+        if (++shown == kShown && counts.size() > kShown) return list + ", …";
+    }
+    return list;
+}
+
+// Files of one format out of many; `unknown` takes those whose names tell none. Throws Error where that takes a
+// decision.
 std::vector<DataFile> one_format(const std::vector<fs::path>& paths, const std::string& asked,
-                                 const std::string& place) {
+                                 const std::string& place, std::string& unknown) {
     std::map<std::string, std::vector<DataFile>> kinds;
+    std::vector<fs::path> others;
     for (const fs::path& path : paths) {
         if (is_side_file(path)) continue;
         const std::string format = format_by_name(path);
-        if (format.empty()) continue;
+        if (format.empty()) {
+            if (!is_note(path)) others.push_back(path);
+            continue;
+        }
         // JSON Lines often carry the name .json; both are read from either.
         kinds[format].push_back({path, format});
     }
+    unknown = list_extensions(others);
+    const std::string hint = unknown.empty()
+                                 ? ""
+                                 : "; it holds " + unknown +
+                                       ", which can be named with a pattern (" + place + "/*" +
+                                       others.front().extension().string() + ") and data.format";
     if (!asked.empty()) {
         if (const auto found = kinds.find(asked); found != kinds.end()) return found->second;
         std::vector<DataFile> files;
@@ -152,12 +191,13 @@ std::vector<DataFile> one_format(const std::vector<fs::path>& paths, const std::
                         files.push_back({file.path, asked});
         }
         if (!files.empty()) return files;
-        throw Error(place + ": holds no " + asked + " files");
+        throw Error(place + ": holds no " + asked + " files" + hint);
     }
     if (kinds.empty())
         throw Error(place +
                     ": holds no data files (.jsonl, .json, .csv, .tsv, .txt, .parquet, "
-                    ".arrow; or a folder as save_to_disk writes it)");
+                    ".arrow; or a folder as save_to_disk writes it)" +
+                    hint);
     if (kinds.size() == 2 && kinds.contains("json") && kinds.contains("jsonl")) {
         for (const DataFile& file : kinds["json"])
             kinds["jsonl"].push_back({file.path, "json"});
@@ -175,7 +215,7 @@ std::vector<DataFile> one_format(const std::vector<fs::path>& paths, const std::
 }
 
 DataPlace place_of(const std::string& name, const fs::path& root, std::vector<DataFile> files) {
-    DataPlace place{name, {}};
+    DataPlace place{name, {}, {}};
     std::map<std::string, std::vector<DataFile>> splits;
     for (DataFile& file : files) {
         const std::string split = split_of_name(file.path.lexically_relative(root));
@@ -199,7 +239,11 @@ DataPlace place_of(const std::string& name, const fs::path& root, std::vector<Da
 DataPlace find_in_folder(const std::string& name, const fs::path& folder,
                          const std::string& format) {
     if (std::optional<DataPlace> saved = find_saved_data_set(name, folder)) return *saved;
-    return place_of(name, folder, one_format(files_below(folder), format, name));
+    std::string unknown;
+    DataPlace place =
+        place_of(name, folder, one_format(files_below(folder), format, name, unknown));
+    place.unknown = std::move(unknown);
+    return place;
 }
 
 }  // namespace
@@ -226,16 +270,16 @@ DataPlace find_data(const std::string& path, const std::string& format) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (fs::is_directory(status)) return find_in_folder(path, path, format);
-    if (fs::exists(status)) return {path, {{"", {{path, format_of(path, format)}}}}};
+    if (fs::exists(status)) return {path, {{"", {{path, format_of(path, format)}}}}, {}};
     if (has_glob(path)) {
         const std::vector<fs::path> files = matching_files(path);
         if (files.empty()) throw Error(path + ": no file matches");
-        DataPlace place{path, {{"", {}}}};
+        DataPlace place{path, {{"", {}}}, {}};
         if (!format.empty()) {
             for (const fs::path& file : files)
                 place.splits[0].files.push_back({file, format});
         } else {
-            place.splits[0].files = one_format(files, format, path);
+            place.splits[0].files = one_format(files, format, path, place.unknown);
         }
         return place;
     }

@@ -16,6 +16,7 @@ struct DataSplit {
 struct DataPlace {
     std::string name;  // for messages: the path as it was given
     std::vector<DataSplit> splits;
+    std::string unknown;  // files that are passed over: "2 .log, 1 .xlsx"
 
     // The one that is asked for; with an empty name the only one. A place without splits also answers to
     // "train". Throws Error with the names that there are.

@@ -73,7 +73,7 @@ DataSplit read_data_set(const fs::path& folder) {
 }  // namespace
 
 std::optional<DataPlace> find_saved_data_set(const std::string& name, const fs::path& folder) {
-    DataPlace place{name, {}};
+    DataPlace place{name, {}, {}};
     if (is_file(folder / "state.json")) {
         place.splits.push_back(read_data_set(folder));
         return place;

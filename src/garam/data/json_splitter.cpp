@@ -41,7 +41,7 @@ JsonSplitter::JsonSplitter(const std::filesystem::path& path)
 bool JsonSplitter::fill() {
     if (begin_ < end_) return true;
     begin_ = 0;
-    end_ = bytes_->read(buffer_.data(), buffer_.size());
+    end_ = read_bytes(*bytes_, buffer_.data(), buffer_.size(), line_);
     return end_ > 0;
 }
 

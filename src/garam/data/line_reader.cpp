@@ -22,7 +22,7 @@ bool LineReader::append_next(std::string& text) {
     for (;;) {
         if (begin_ == end_) {
             begin_ = 0;
-            end_ = bytes_->read(buffer_.data(), buffer_.size());
+            end_ = read_bytes(*bytes_, buffer_.data(), buffer_.size(), number_ + 1);
             if (end_ == 0) break;
         }
         any = true;

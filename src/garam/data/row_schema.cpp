@@ -459,10 +459,14 @@ RowColumns recognise_rows(const std::vector<ColumnSchema>& declared, const std::
 RowRecogniser::RowRecogniser(const RowSchema& schema, const std::vector<Json>& first_rows,
                              const DataConfig& config, const std::string& source)
     : config_(config) {
+    const std::string unknown =
+        schema.unknown_files.empty()
+            ? ""
+            : "; files not read, of no known format: " + schema.unknown_files;
     if (!schema.columns.empty()) {
         declared_ = std::make_shared<const RowColumns>(
             recognise_rows(schema.columns, first_rows, config, source));
-        summary_ = declared_->summary;
+        summary_ = declared_->summary + unknown;
         return;
     }
     // All keys of the first rows together, or those of one alone where shapes differ.
@@ -472,7 +476,8 @@ RowRecogniser::RowRecogniser(const RowSchema& schema, const std::vector<Json>& f
                                       {first_rows.begin(),
                                        first_rows.begin() + static_cast<std::ptrdiff_t>(count)},
                                       config, source)
-                           .summary;
+                           .summary +
+                       unknown;
             return;
         } catch (const Error&) {
             // The row itself says so when it is its turn.

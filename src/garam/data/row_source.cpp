@@ -108,7 +108,8 @@ struct Section {
 
 class FilesSource : public RowSource {
   public:
-    FilesSource(std::vector<Section> sections, const RowSourceOptions& options)
+    FilesSource(std::vector<Section> sections, const RowSourceOptions& options,
+                std::string unknown_files)
         : sections_(std::move(sections)), options_(options) {
         std::set<std::filesystem::path> seen;
         const auto add = [&](const std::filesystem::path& file) {
@@ -125,6 +126,7 @@ class FilesSource : public RowSource {
         }
         rows_ = std::make_unique<RowsOfFiles>(sections_.front().files, options_);
         schema_ = rows_->schema();
+        schema_.unknown_files = std::move(unknown_files);
         for (const Section& section : sections_)
             for (const DataFile& file : section.files)
                 add_bytes(file);
@@ -324,7 +326,7 @@ std::unique_ptr<RowSource> open_rows(const std::string& path, const RowSourceOpt
         if (slice.needs_count()) range = resolve(slice, count_rows(split.files, options));
         sections.push_back({split.files, range});
     }
-    return std::make_unique<FilesSource>(std::move(sections), options);
+    return std::make_unique<FilesSource>(std::move(sections), options, place.unknown);
 }
 
 std::unique_ptr<RowSource> open_columns(const std::vector<std::string>& paths,

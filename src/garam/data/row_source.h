@@ -38,6 +38,8 @@ struct RowSchema {
     std::string format;  // "arrow", "parquet", "jsonl", "json", "csv", "tsv", "text"
     // Of formats that declare them, and of CSV's head; empty where each row has keys of its own.
     std::vector<ColumnSchema> columns;
+    // Of a folder: its files that are passed over since their names tell no format, "2 .log, 1 .xlsx".
+    std::string unknown_files;
 };
 
 class RowSource {
