@@ -559,9 +559,9 @@ TEST_F(InspectionTest, StepsAndEpochs) {
     options_.max_steps = 9;
     EXPECT_EQ(kinds(inspect(clean_rows())), std::vector<std::string>{"few_steps"});
     options_.max_steps = -1;
-    options_.epochs = 9;
-    EXPECT_EQ(kinds(inspect(clean_rows())), kNone);
     options_.epochs = 10;
+    EXPECT_EQ(kinds(inspect(clean_rows())), kNone);
+    options_.epochs = 11;
     EXPECT_EQ(kinds(inspect(clean_rows())), std::vector<std::string>{"many_epochs"});
 }
 
