@@ -9,7 +9,8 @@ set_target_properties(garam PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
 # RPATH rather than RUNPATH: it also serves the libraries that our libraries need.
 target_link_options(garam PRIVATE LINKER:--disable-new-dtags)
 
-install(TARGETS garam RUNTIME_DEPENDENCY_SET garam_libraries RUNTIME DESTINATION bin)
+install(TARGETS garam garam_arrow RUNTIME_DEPENDENCY_SET garam_libraries
+  RUNTIME DESTINATION bin LIBRARY DESTINATION lib)
 install(RUNTIME_DEPENDENCY_SET garam_libraries
   # The run time of the system, and libraries that belong to the driver.
   PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|stdc\\+\\+|gcc_s|cuda|nvidia-.*)\\.so"

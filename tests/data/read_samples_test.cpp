@@ -232,7 +232,7 @@ TEST_F(ReadSamples, EmptyAndMissingFiles) {
     EXPECT_ERROR(read("\n \r\n"), "holds no rows");
     const ByteTokenizer tokenizer;
     EXPECT_ERROR(read_samples(dir_ / "none.jsonl", config_, settings_, tokenizer), "no such file");
-    EXPECT_ERROR(read_samples(dir_.path(), config_, settings_, tokenizer), "is a folder");
+    EXPECT_ERROR(read_samples(dir_.path(), config_, settings_, tokenizer), "holds no rows");
 }
 
 TEST_F(ReadSamples, TokenizerAndModelMustBelongTogether) {

@@ -5,6 +5,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -65,15 +66,15 @@ TEST(Csv, QuotesNewlinesAndMissingValues) {
 }
 
 TEST(Csv, DelimiterIsFoundFromTheHead) {
+    const TempDir dir;
     for (const char delimiter : {',', ';', '\t', '|'}) {
-        const TempDir dir;
-               delimiter + "y\"" + delimiter + "z\n";
-        if (delimiter == ',') text = "a,b\n\"1; 2\",c|d\n\"x,y\",z\n";
+        std::string text = "a!b\n1: 2 and 3!c d\n\"x!y\"!z\n";
+        std::replace(text.begin(), text.end(), '!', delimiter);
+        text += delimiter == ',' ? "1;2|3,4\n" : std::string("1,2,3") + delimiter + "4\n";
         const auto all = read_all(dir.write("a.csv", text));
-        ASSERT_EQ(all.rows.size(), 2u) << delimiter;
+        ASSERT_EQ(all.rows.size(), 3u) << delimiter;
         EXPECT_EQ(all.rows[1].at("b").string(), "z") << delimiter;
     }
-    const TempDir dir;
     EXPECT_EQ(read_all(dir.write("one.csv", "text\nhello\nbye\n")).rows.size(), 2u);
 }
 
@@ -141,20 +142,20 @@ TEST(JsonDocuments, ListsObjectsWithAListAndColumns) {
 
 TEST(JsonDocuments, WhatIsWrongNamesFileAndLine) {
     const TempDir dir;
-    const auto error = [&](const char* text, auto... parts) {
+    const auto refused = [&](const char* text, auto... parts) {
         EXPECT_ERROR(read_all(dir.write("a.json", text)), "a.json", parts...);
     };
-    error("[{\"a\": 1},\n{\"a\": 2", ":2", "ends within");
-    error("[{\"a\": 1}\n", ":2", "comma");
-    error("[{\"a\": 1},\n]", "last comma");
-    error("[{\"a\": 1}] x", "follows");
-    error("[{\"a\": 1},\n{\"a\" 2}]", ":2", "not valid JSON");
-    error("[{\"a\": 1}, 2]", "not number");
-    error("{\"a\": [1, 2], \"b\": [1]}", "\"b\"", "1 values");
-    error("{\"a\": [{}], \"b\": [{}]}", "\"b\"", "another list");
-    error("{\"a\": 1}", "no list");
-    error("", "empty");
-    error("12", "no JSON list");
+    refused("[{\"a\": 1},\n{\"a\": 2", ":2", "ends within");
+    refused("[{\"a\": 1}\n", ":2", "comma");
+    refused("[{\"a\": 1},\n]", "last comma");
+    refused("[{\"a\": 1}] x", "follows");
+    refused("[{\"a\": 1},\n{\"a\" 2}]", ":2", "not valid JSON");
+    refused("[{\"a\": 1}, 2]", "not number");
+    refused("{\"a\": [1, 2], \"b\": [1]}", "\"b\"", "1 values");
+    refused("{\"a\": [{}], \"b\": [{}]}", "\"b\"", "another list");
+    refused("{\"a\": 1}", "no list");
+    refused("", "empty");
+    refused("12", "no JSON list");
 }
 
 TEST(JsonDocuments, LargeListsStream) {

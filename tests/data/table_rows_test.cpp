@@ -22,7 +22,7 @@ fs::path file(const char* name) {
 }
 
 constexpr const char* kFirstRow =
-    R"({"text": "가람 river", "large": "large", "bool": true, "i8": -8, "u16": 65535, )"
+    R"({"text": "가람 river", "large": "quick \\ 오늘은 \u0000", "bool": true, "i8": -8, "u16": 65535, )"
     R"("i64": -4611686018427387904, "u64": 9223372036854775807, "half": 0.5, "float": 0.25, )"
     R"("double": 1e+300, "word": "again", "list": [1, null, 3], "large_list": ["a", ""], )"
     R"("pair": [1.0, 2.0], "chat": [{"role": "user", "content": "hi"}, )"

@@ -31,7 +31,7 @@ std::string_view Execution::bytes(std::string_view name) const {
 const std::vector<Target>& targets() {
     static const std::vector<Target> all = [] {
         std::vector<Target> list;
-        for (auto part : {model_file_targets(), text_targets(), job_targets()})
+        for (auto part : {model_file_targets(), text_targets(), source_targets(), job_targets()})
             list.insert(list.end(), part.begin(), part.end());
         return list;
     }();

@@ -42,6 +42,7 @@ const Target* find_target(std::string_view name);
 // The lists that make it up.
 std::vector<Target> model_file_targets();  // safetensors, GGUF, configs, adapters
 std::vector<Target> text_targets();        // tokenizers, templates, rows
+std::vector<Target> source_targets();      // CSV, JSON documents, Arrow, Parquet, packed files
 std::vector<Target> job_targets();         // YAML, run folders, checkpoints, tables, event files
 
 // Where inputs are written for execution: memory-backed if there is such a file system.

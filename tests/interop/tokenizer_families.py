@@ -167,6 +167,7 @@ def alone(text):
     def joins(character):
         code = ord(character)
         jamo = 0x1100 <= code < 0x1200 or 0xA960 <= code < 0xA980 or 0xD7B0 <= code < 0xD800
+        jamo = jamo or 0x3130 <= code < 0x3190 or 0xFFA0 <= code < 0xFFE0  # which charsmaps compose
         return unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf", "Sk") or jamo or character == "\r" or 0xE33 == code or 0xEB3 == code
 
     return "".join(character for character in text if not joins(character))

@@ -137,6 +137,7 @@ TEST(ChatTemplate, MessagesFromJsonAreChecked) {
     };
     for (const char* json :
          {R"({"content": "x"})", R"({"role": 1})", R"("x")", R"({"role": "user", "content": 1})",
+          R"({"role": "assistant", "content": "x", "weight": 0.5})",
           R"({"role": "user", "content": {}})",
           R"({"role": "user", "content": "x", "train": "no"})",
           R"({"role": "user", "content": [{"type": "image_url"}]})"})
@@ -271,6 +272,8 @@ TEST(ChatTemplate, WhatCannotBeRenderedIsNamedWithItsLine) {
         {"a\n{{ raise_exception('no system') }}",
          "line 2: the template refuses this conversation: no system"},
         {"{{ nothing.role }}", "\"nothing\" is undefined"},
+        {"{{ nothing | float }}", "\"nothing\" is undefined"},
+        {"{{ nothing | int }}", "\"nothing\" is undefined"},
         {"\n{{ 'a' + nothing }}", "line 2: \"nothing\" is undefined"},
         {"{{ 'a' + 1 }}", "\"+\" of str and int"},
         {"{{ 1 // 0 }}", "division by zero"},

@@ -209,6 +209,14 @@ TEST(ChatTurns, PromptsThatOpenAThought) {
               "<|tool_begin|>get\n{\"city\": \"서울\", \"days\": 2}<|tool_end|></s>|Clear.</s>|");
 }
 
+// The name of the called function stands before its result too, in the tool's turn.
+TEST(ChatTurns, WordsOfATurnWithinAnothers) {
+    const char* source =
+        R"({% set last = namespace(name='') %}{% for m in messages %}{% if m.role == 'assistant' and m.tool_calls %}{% set last.name = m.tool_calls[0].function.name %}{{ '<|assistant|>to=' + last.name + ' ' + (m.tool_calls[0].function.arguments | tojson) + '<|end|>' }}{% elif m.role == 'tool' %}{{ '<|user|>' + last.name + ': ' + m.content + '<|end|>' }}{% else %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %})";
+    EXPECT_EQ(said(source, chat(kTools)),
+              "to=get {\"city\": \"서울\", \"days\": 2}<|end|>|Clear.<|end|>|");
+}
+
 TEST(ChatTurns, OtherFamilies) {
     const auto talk = chat(kTalk);
     const auto plain = std::vector<ChatMessage>(talk.begin() + 1, talk.end());
@@ -276,6 +284,11 @@ TEST(ChatTurns, TurnsAreChosen) {
         ChatMessage::from_json(
             Json::parse(R"({"role": "assistant", "content": "x", "train": false})", "t"), "t")
             .train);
+    for (const auto& [weight, trains] : {std::pair("0", false), {"1", true}, {"1.0", true}}) {
+        const Json message = Json::parse(
+            std::string(R"({"role": "assistant", "content": "x", "weight": )") + weight + "}", "t");
+        EXPECT_EQ(ChatMessage::from_json(message, "t").train, trains) << weight;
+    }
 }
 
 TEST(ChatTurns, GenerationBlocksDecide) {
@@ -311,6 +324,15 @@ TEST(ChatTurns, WhatCannotBeDecidedIsRefusedWithItsMessage) {
         "endif %}{% endfor %}",
         chat(kTools));
     EXPECT_NE(silent.find("message 2"), std::string::npos) << silent;
+}
+
+TEST(ChatTurns, ATemplateThatLeavesAnswersOutHasNoTurns) {
+    const auto made = tokenizer();
+    const ChatTokens tokens =
+        tokenize_chat(ChatTemplate("{% for m in messages %}{{ m.role }};{% endfor %}", "t"),
+                      chat(kTalk), {}, *made);
+    EXPECT_EQ(tokens.num_targets, 0);
+    EXPECT_EQ(tokens.why_no_targets, "the chat template leaves out the assistant's messages");
 }
 
 TEST(ChatTurns, BuiltInTemplates) {

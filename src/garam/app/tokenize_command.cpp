@@ -97,8 +97,9 @@ Examples:
         if (chat_) {
             if (tokenizer_->chat_template().empty())
                 throw Error(model_ + ": has no chat template for --chat");
-            template_ = std::make_unique<ChatTemplate>(tokenizer_->chat_template(),
-                                                       model_ + ": chat template");
+            template_ = std::make_unique<ChatTemplate>(
+                ChatTemplateSource{tokenizer_->chat_template(), tokenizer_->tool_chat_template()},
+                model_ + ": chat template");
         }
         coloured_ = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
         if (!texts_.empty()) {
@@ -208,17 +209,16 @@ Examples:
                 "a conversation is a JSON list of messages, or an object with \"messages\"");
         std::vector<ChatMessage> messages;
         for (const Json& message : listed->array("conversation"))
-            messages.push_back({message.at("role", "message").string("message.role"),
-                                message.at("content", "message").string("message.content")});
+            messages.push_back(ChatMessage::from_json(message, "conversation"));
         const auto spelled = [&](std::optional<std::int32_t> id) {
             return id ? tokenizer_->token_of(*id) : std::string();
         };
-        RenderedChat rendered =
-            template_->render(messages, {.add_generation_prompt = false,
-                                         .bos_token = spelled(tokenizer_->bos_id()),
-                                         .eos_token = spelled(tokenizer_->eos_id())});
-        tokens = tokenize_chat(rendered, messages, *tokenizer_);
-        return std::move(rendered.text);
+        ChatTemplate::Options options;
+        options.bos_token = spelled(tokenizer_->bos_id());
+        options.eos_token = spelled(tokenizer_->eos_id());
+        if (const Json* tools = parsed.find("tools")) options.tools = *tools;
+        tokens = tokenize_chat(*template_, messages, options, *tokenizer_);
+        return tokens.text;
     }
 
     static std::string line_of(const std::vector<std::int32_t>& ids) {

@@ -48,7 +48,7 @@ void OpenSource::rewind() {
 }
 
 double OpenSource::part_read() const {
-    return -1;
+    return rows_->part_read();
 }
 
 std::unique_ptr<RowBatch> OpenSource::next(std::int64_t rows_before) {

@@ -1,11 +1,13 @@
 #include "garam/data/row_source.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <limits>
 #include <set>
 
 #include "garam/core/error.h"
+#include "garam/data/byte_source.h"
 #include "garam/data/data_files.h"
 #include "garam/data/file_rows.h"
 #include "garam/data/split_slice.h"
@@ -123,6 +125,9 @@ class FilesSource : public RowSource {
         }
         rows_ = std::make_unique<RowsOfFiles>(sections_.front().files, options_);
         schema_ = rows_->schema();
+        for (const Section& section : sections_)
+            for (const DataFile& file : section.files)
+                add_bytes(file);
     }
     const RowSchema& schema() const override { return schema_; }
     const std::vector<std::filesystem::path>& files() const override { return files_; }
@@ -141,6 +146,7 @@ class FilesSource : public RowSource {
                 if (rows.batch == nullptr) break;
                 count += rows.batch->size();
                 bytes += rows.bytes;
+                bytes_read_ += rows.bytes;
                 parts.push_back(std::move(rows.batch));
             }
         } catch (const Error&) {
@@ -152,7 +158,24 @@ class FilesSource : public RowSource {
         return std::make_unique<JoinedBatch>(std::move(parts));
     }
 
+    double part_read() const override {
+        if (total_bytes_ <= 0) return -1;
+        return std::min(1.0, static_cast<double>(bytes_read_) / total_bytes_);
+    }
+
   private:
+    // What a batch says that it holds compares with the file's size where that is not packed.
+    void add_bytes(const DataFile& file) {
+        if (file.format == "parquet" || without_packing(file.path) != file.path ||
+            total_bytes_ < 0) {
+            total_bytes_ = -1;
+            return;
+        }
+        std::error_code ignored;
+        const std::uintmax_t size = std::filesystem::file_size(file.path, ignored);
+        if (!ignored) total_bytes_ += static_cast<double>(size);
+    }
+
     // Of the sections, cut to their ranges.
     ReadRows next_rows() {
         while (at_ < sections_.size()) {
@@ -190,6 +213,8 @@ class FilesSource : public RowSource {
     std::int64_t row_ = 0;  // of the section, that comes next
     std::unique_ptr<RowsOfFiles> rows_;
     std::exception_ptr failure_;
+    double total_bytes_ = 0;  // below 0: not known
+    std::atomic<std::size_t> bytes_read_ = 0;
 };
 
 class ColumnsBatch : public RowBatch {

@@ -47,6 +47,9 @@ class RowSource {
     // it: nothing behind that point can be read.
     virtual std::unique_ptr<RowBatch> next() = 0;
     virtual const RowSchema& schema() const = 0;
+    // How much of its bytes was handed on, about, in [0, 1]; below 0: unknown (packed files, Parquet). May be
+    // asked while next() runs on another thread.
+    virtual double part_read() const { return -1; }
     // Every file that decides what the rows are, in reading order.
     virtual const std::vector<std::filesystem::path>& files() const = 0;
 };

@@ -203,7 +203,9 @@ BpeModel::BpeModel(const Json& model, bool byte_level, const Vocabulary& vocabul
     }
     const bool all_bytes =
         std::all_of(byte_ids_.begin(), byte_ids_.end(), [](std::int32_t id) { return id >= 0; });
-    covers_all_ = all_bytes && (byte_level_ || (byte_fallback_ && !joins_bytes && !ignore_merges_));
+    const bool affixes = !continuing_prefix_.empty() || !end_suffix_.empty();
+    covers_all_ = all_bytes && !affixes &&
+                  (byte_level_ || (byte_fallback_ && !joins_bytes && !ignore_merges_));
     if (covers_all_) describe_tokens();
     number_ = WordCache::new_model();
     number_of_parts_ = ignore_merges_ ? WordCache::new_model() : number_;

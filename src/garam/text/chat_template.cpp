@@ -110,6 +110,10 @@ ChatMessage ChatMessage::from_json(const Json& json, const std::string& where) {
         if (name == "role" || (name == "content" && member.is_null())) continue;
         if (name == "train") {
             if (!member.is_null()) message.train = member.boolean(where + ": train");
+        } else if (name == "weight") {  // OpenAI's
+            if (!member.is_null() && member.number(where + ": weight") != 0 && member.number() != 1)
+                throw Error(where + ": weight must be 0 or 1, not " + member.dump());
+            message.train = message.train && (member.is_null() || member.number() != 0);
         } else if (name == "content" && member.is_string()) {
             message.content = member.string();
             has_content = true;

@@ -55,6 +55,10 @@ std::vector<Run> runs_of(const RenderedChat& chat, int message) {
         return !run.first_data &&
                is_blank(std::string_view(chat.text).substr(run.begin, run.end - run.begin));
     });
+    // A word of it that stands in another's turn (the name of a called function before its result) is
+    // no turn.
+    if (std::any_of(runs.begin(), runs.end(), [](const Run& run) { return run.has_words; }))
+        std::erase_if(runs, [](const Run& run) { return !run.has_words; });
     return runs;
 }
 
@@ -71,6 +75,7 @@ class Turns {
             if (runs.empty()) continue;
             if (runs.size() > 1)
                 refuse(m, "the template writes it in several places, with other messages between");
+            if (!runs[0].first_data && leaves_out_answers(m)) continue;
             turns_.push_back(turn(m, runs[0]));
         }
         return std::move(turns_);
@@ -187,6 +192,18 @@ class Turns {
         if (added.empty() || !part(run.begin, run.end).starts_with(added)) return std::nullopt;
         prompt_ = added;
         return run.begin + added.size();
+    }
+
+    // Whether the template writes something in that place, but never what the assistant says.
+    bool leaves_out_answers(std::size_t m) const {
+        std::vector<ChatMessage> messages = before(m);
+        messages.push_back({std::string(kAssistant), kPlainAnswer});
+        try {
+            return template_.render(messages, options_).text.find(kPlainAnswer) ==
+                   std::string::npos;
+        } catch (const Error&) {
+            return false;
+        }
     }
 
     std::optional<std::string> plain_header(std::size_t m) const {

@@ -19,7 +19,7 @@ UTC = datetime.timezone.utc
 
 COLUMNS = {
     "text": (pa.string(), "가람 river"),
-    "large": (pa.large_string(), "large"),
+    "large": (pa.large_string(), "quick \\ 오늘은 \0"),
     "bool": (pa.bool_(), True),
     "i8": (pa.int8(), -8),
     "u16": (pa.uint16(), 65535),

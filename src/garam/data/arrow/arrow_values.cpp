@@ -21,6 +21,8 @@ using arrow::Type;
 }
 
 Json text(std::string_view bytes) {
+    // Arrow's own readers fill its tables on demand, or not at all.
+    [[maybe_unused]] static const bool is_ready = (arrow::util::InitializeUTF8(), true);
     if (!arrow::util::ValidateUTF8(bytes)) throw Error("is not UTF-8");
     return Json(bytes);
 }

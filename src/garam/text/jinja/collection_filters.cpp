@@ -250,9 +250,7 @@ Value word_count(const Value& value, const Arguments&, Budget& budget) {
     bool within = false;
     for (std::size_t at = 0; at < text.size();) {
         const char32_t c = next_code_point(text.text(), at);
-        const bool word = c >= 0x80 ? !is_python_space(c)
-                                    : (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-                                          (c >= 'A' && c <= 'Z') || c == '_';
+        const bool word = is_word_character(c);
         count += word && !within ? 1 : 0;
         within = word;
     }

@@ -35,6 +35,7 @@ std::optional<Number> parsed(std::string_view text) {
 }
 
 std::optional<double> float_of(const Value& value) {
+    if (value.is_undefined()) fail(value.undefined_name() + " is undefined");
     if (const auto number = value.number()) return number;
     return value.is_string() ? parsed<double>(value.string()->text()) : std::nullopt;
 }
