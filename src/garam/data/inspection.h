@@ -169,7 +169,6 @@ struct Inspection {
     // Of all rows:
     Finding empty_answers;  // an answer of white space only
     Finding no_end;         // no end of turn or text is a target behind the last answer
-    Finding end_cut;        // the same, by truncation
     Finding double_bos;
     Finding outside_vocabulary;
     Finding unknown;  // rows with tokens that stand for what the vocabulary lacks
