@@ -4,11 +4,14 @@ if(GARAM_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${GARAM_CCACHE}")
   set(CMAKE_CUDA_COMPILER_LAUNCHER "${GARAM_CCACHE}")
 endif()
+# mold 1.10 makes programs that cannot be loaded (read-only data that begins at a .tbss of the page before) and
+# hangs over others; the default linker takes a fraction of a second for ours.
 find_program(GARAM_MOLD mold)
 if(GARAM_MOLD)
-  # mold 1.10 lets the read-only data begin at a .tbss that may stand in the page before, which is not there:
-  # such a program cannot be loaded.
-  add_link_options($<HOST_LINK:-fuse-ld=mold> $<HOST_LINK:-Wl$<COMMA>-z$<COMMA>norelro>)
+  execute_process(COMMAND "${GARAM_MOLD}" --version OUTPUT_VARIABLE mold_version ERROR_QUIET)
+  if(mold_version MATCHES "mold ([0-9]+)" AND CMAKE_MATCH_1 GREATER_EQUAL 2)
+    add_link_options($<HOST_LINK:-fuse-ld=mold>)
+  endif()
 endif()
 
 add_compile_options(

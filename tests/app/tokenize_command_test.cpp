@@ -118,7 +118,7 @@ TEST_F(Tokenize, ConversationsShowTheirTargets) {
     const RunResult listing = run_garam({"tokenize", model(), "--chat", "--pieces", chat});
     EXPECT_NE(listing.out.find("  target\n"), std::string::npos) << listing.out;
     expect_refused(run_garam({"tokenize", model(), "--chat", "no json"}), "text 1: conversation");
-    expect_refused(run_garam({"tokenize", model(), "--chat", "[{\"role\": \"user\"}]"}), "content");
+    expect_refused(run_garam({"tokenize", model(), "--chat", "[{\"content\": \"Hi\"}]"}), "role");
 }
 
 TEST_F(Tokenize, WhatIsWrongIsNamed) {

@@ -193,6 +193,11 @@ TEST_F(InspectionTest, CountsWhatEachMaxLengthTakes) {
     EXPECT_EQ(found.truncated.examples.at(0).row, 1);
     // Both lose their end.
     EXPECT_EQ(found.end_cut.count, 2);
+    // Of the training rows only.
+    EXPECT_EQ(inspect({source_of(rows, "rows.jsonl", 5),
+                       for_validation(source_of(rows, "held.jsonl", 5))})
+                  .end_cut.count,
+              2);
     EXPECT_NE(warning(found, "truncated").message.find("12 tokens (57.1 %)"), std::string::npos)
         << warning(found, "truncated").message;
     EXPECT_EQ(warning(found, "dropped").finding.count, 1);
@@ -559,9 +564,9 @@ TEST_F(InspectionTest, StepsAndEpochs) {
     options_.max_steps = 9;
     EXPECT_EQ(kinds(inspect(clean_rows())), std::vector<std::string>{"few_steps"});
     options_.max_steps = -1;
-    options_.epochs = 9;
-    EXPECT_EQ(kinds(inspect(clean_rows())), kNone);
     options_.epochs = 10;
+    EXPECT_EQ(kinds(inspect(clean_rows())), kNone);
+    options_.epochs = 11;
     EXPECT_EQ(kinds(inspect(clean_rows())), std::vector<std::string>{"many_epochs"});
 }
 

@@ -393,6 +393,8 @@ TEST(Trainer, ResultsOfAnEarlierRunAreNotLost) {
 
 TEST(Trainer, SamplesBeyondTheModelsContextAreWarnedOf) {
     TinyJob job;
+    job.config.data.cache = false;  // else the second time tells what is kept
+    job.config.data.cache_dir = "";
     testing::TinyModel model;
     model.max_positions = 45;  // the longest row has 40 bytes and an end
     write_tiny_model(job.dir() / "model", model);

@@ -196,6 +196,8 @@ TEST(TrainingKeysOfAJob, BatchesAreCutUntilThePlanFits) {
 
 TEST(TrainingKeysOfAJob, WhatChangesNothingIsSaid) {
     TinyJob job;
+    job.config.data.cache = false;  // else the second time tells what is kept
+    job.config.data.cache_dir = "";
     const std::size_t before = prepare(job.config)->notes.size();
     job.config.train.torch_compile = true;
     job.config.train.dataloader_pin_memory = false;

@@ -1,7 +1,9 @@
 #include "garam/app/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <new>
 #include <system_error>
 
@@ -44,6 +46,24 @@ struct Declared {
     std::vector<std::string> single_positionals;
     std::vector<std::vector<std::string>> open_positionals;
 };
+
+// CLI11 takes an argument in brackets apart, as a list; with this before it, it is a text like any other.
+constexpr char kGuard = '\x01';
+
+std::string guarded(const std::string& argument) {
+    return argument.starts_with('[') && argument.ends_with(']') ? kGuard + argument : argument;
+}
+
+std::string unguarded(const std::string& argument) {
+    const bool was = argument.starts_with(std::string{kGuard, '['}) && argument.ends_with(']');
+    return was ? argument.substr(1) : argument;
+}
+
+std::vector<std::string> unguarded(std::vector<std::string> arguments) {
+    for (std::string& argument : arguments)
+        argument = unguarded(argument);
+    return arguments;
+}
 
 bool is_flag(const ConfigTable::Entry& entry) {
     return std::holds_alternative<bool*>(entry.target);
@@ -118,7 +138,7 @@ std::unique_ptr<Declared> declare(CLI::App& app, Command& command) {
 void refuse_leftovers(Declared& declared) {
     const std::vector<std::string> rest = declared.app->remaining();
     if (rest.empty()) return;
-    const std::string& given = rest.front();
+    const std::string given = unguarded(rest.front());
     const std::string name = declared.command->name();
     if (!given.starts_with('-'))
         throw Error("garam " + name + ": '" + given + "' is one argument too many");
@@ -140,7 +160,7 @@ void read_values(Declared& declared) {
     for (std::size_t i = 0; i < declared.option_texts.size(); ++i) {
         const ConfigTable::Entry& entry = table.entries()[i];
         if (declared.app->get_option(entry.key)->count() == 0) continue;
-        const std::vector<std::string>& texts = declared.option_texts[i];
+        const std::vector<std::string> texts = unguarded(declared.option_texts[i]);
         if (is_list(entry)) {
             table.set(entry.key, ConfigText{ConfigText::Kind::list, "", texts}, "command line");
         } else {
@@ -152,9 +172,9 @@ void read_values(Declared& declared) {
     for (std::size_t i = 0; i < positionals.size(); ++i) {
         if (declared.app->get_option(positionals[i].name)->count() == 0) continue;
         if (positionals[i].many != nullptr) {
-            *positionals[i].many = declared.open_positionals[i];
+            *positionals[i].many = unguarded(declared.open_positionals[i]);
         } else {
-            *positionals[i].one = declared.single_positionals[i];
+            *positionals[i].one = unguarded(declared.single_positionals[i]);
         }
     }
 }
@@ -216,7 +236,8 @@ int dispatch(const std::vector<std::unique_ptr<Command>>& commands,
     }
     try {
         // CLI11 takes the arguments from the back.
-        std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+        std::vector<std::string> reversed;
+        std::transform(arguments.rbegin(), arguments.rend(), std::back_inserter(reversed), guarded);
         app.parse(reversed);
     } catch (const CLI::CallForHelp&) {
         const CLI::App* chosen = &app;

@@ -177,7 +177,7 @@ class Inspector {
         };
         add(found_.empty_answers, part.empty_answers);
         add(found_.no_end, part.no_end);
-        add(found_.end_cut, part.end_cut);
+        if (is_training(source)) add(found_.end_cut, part.end_cut);
         add(found_.double_bos, part.double_bos);
         add(found_.outside_vocabulary, part.outside_vocabulary);
         add(found_.unknown, part.unknown);

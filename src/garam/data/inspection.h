@@ -158,8 +158,9 @@ struct Inspection {
     std::vector<AnswerCount> answers;  // the most frequent first; empty where they are no classes
     double characters_per_token = 0;   // of up to 2,000 rows, evenly spread
     Finding truncated;                 // training rows that are longer than max_length
-    Finding duplicates;                // training rows that equal an earlier one
-    Finding conflicts;  // training rows with one answer whose prompt has another one elsewhere
+    Finding end_cut;     // training rows in which truncation takes the end of the answer
+    Finding duplicates;  // training rows that equal an earlier one
+    Finding conflicts;   // training rows with one answer whose prompt has another one elsewhere
 
     // Of the validation rows:
     Finding leakage;         // that equal a training row
@@ -169,7 +170,6 @@ struct Inspection {
     // Of all rows:
     Finding empty_answers;  // an answer of white space only
     Finding no_end;         // no end of turn or text is a target behind the last answer
-    Finding end_cut;        // the same, by truncation
     Finding double_bos;
     Finding outside_vocabulary;
     Finding unknown;  // rows with tokens that stand for what the vocabulary lacks

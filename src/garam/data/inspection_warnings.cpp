@@ -295,7 +295,7 @@ class Warner {
                  "lower train.gradient_accumulation_steps or train.per_device_train_batch_size, or "
                  "raise train.num_train_epochs",
                  {found_.steps, {}, ""});
-        if (found_.epochs >= kManyEpochs)
+        if (found_.epochs > kManyEpochs)
             warn("many_epochs",
                  fmt::format("each of the {} comes {} times: they will be known by heart",
                              counted(training_.kept, "row"), grouped_digits(found_.epochs)),
