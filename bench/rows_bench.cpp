@@ -94,7 +94,8 @@ int main(int argc, char** argv) {
     const std::string path = argv[1];
     const int passes = argc > 2 ? std::atoi(argv[2]) : 1;
     try {
-        open_rows(path)->next();  // the module of the table formats is loaded now
+        // Loads the module of the table formats, and lets the heap grow.
+        read(path, [](const RowBatch&) { return std::size_t{0}; });
         for (int i = 0; i < passes; ++i) {
             const Pass batches = read(path, [](const RowBatch&) { return std::size_t{0}; });
             const Pass rows =

@@ -2,7 +2,8 @@
 
   rows_peer.py prepare DATA FOLDER [MEGABYTES]    rows of real sentences from the reference data, as an Arrow data set,
                                                   Parquet (snappy, zstd), JSONL and CSV
-  rows_peer.py measure FOLDER ROWS_BENCH [ROUNDS] one pass of each side a round; medians, least and most in brackets
+  rows_peer.py measure FOLDER ROWS_BENCH [ROUNDS [FORMAT…]]
+                                                  one pass of each side a round; medians, least and most in brackets
 
 `batches`: all record batches (garam: next()), `touched`: and every byte of their texts read, `rows`: every row as an
 object of the language (pyarrow: to_pylist; garam: row(i), which also checks UTF-8), `spread`: row(i) on all processors.
@@ -120,9 +121,10 @@ def shown(seconds, size):
     return f"{statistics.median(speeds):.0f} ({speeds[0]:.0f}-{speeds[-1]:.0f})"
 
 
-def measure(folder, bench, rounds):
+def measure(folder, bench, rounds, names):
     print(f"pyarrow {pyarrow.__version__}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; MB of text a second")
-    for name, file in FILES.items():
+    for name in names or FILES:
+        file = FILES[name]
         for threads in (False, True):
             pyarrow.set_cpu_count(len(os.sched_getaffinity(0)) if threads else 1)
             environment = dict(os.environ) if threads else {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -145,4 +147,4 @@ def measure(folder, bench, rounds):
 if sys.argv[1] == "prepare":
     prepare(pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]), float(sys.argv[4]) if len(sys.argv) > 4 else 300)
 else:
-    measure(pathlib.Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else 5)
+    measure(pathlib.Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else 5, sys.argv[5:])
