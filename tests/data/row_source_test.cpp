@@ -356,7 +356,8 @@ TEST(DataFolders, FilesOfUnknownFormatsAreTold) {
     EXPECT_EQ(all.schema.unknown_files, "2 .log, 1 .xlsx");
     EXPECT_EQ(read_all(dir / "*").schema.unknown_files, "2 .log, 1 .xlsx");
     fs::remove(dir / "a.jsonl");
-    EXPECT_ERROR(read_all(dir.path()), "no data files", "holds 2 .log, 1 .xlsx", "/*.xlsx)");
+    EXPECT_ERROR(read_all(dir.path()), "no data files", "but 2 .log, 1 .xlsx", "/*.xlsx)");
+    EXPECT_ERROR(read_all(dir / "*.log"), "no data files", "but 1 .log: set data.format");
     RowSourceOptions options;
     options.format = "text";
     EXPECT_ERROR(read_all(dir.path(), options), "no text files", "2 .log");

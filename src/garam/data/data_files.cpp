@@ -175,11 +175,13 @@ std::vector<DataFile> one_format(const std::vector<fs::path>& paths, const std::
         kinds[format].push_back({path, format});
     }
     unknown = list_extensions(others);
-    const std::string hint = unknown.empty()
-                                 ? ""
-                                 : "; it holds " + unknown +
-                                       ", which can be named with a pattern (" + place + "/*" +
-                                       others.front().extension().string() + ") and data.format";
+    std::string hint;
+    if (!unknown.empty() && has_glob(place)) {
+        hint = ", but " + unknown + ": set data.format";
+    } else if (!unknown.empty()) {
+        hint = ", but " + unknown + ": name these with a pattern (" + place + "/*" +
+               others.front().extension().string() + ") and data.format";
+    }
     if (!asked.empty()) {
         if (const auto found = kinds.find(asked); found != kinds.end()) return found->second;
         std::vector<DataFile> files;
