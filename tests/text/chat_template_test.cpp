@@ -378,5 +378,17 @@ TEST(ChatTemplate, DamagedTemplatesDoNoHarm) {
     EXPECT_LT(rendered, 3000);
 }
 
+TEST(ChatTemplate, ValuesNestedTooDeeplyAreAnError) {
+    Json nest = 1;
+    for (int i = 0; i < 200; ++i)
+        nest = Json(Json::Array{nest});
+    const ChatMessage message =
+        ChatMessage::from_json(Json(Json::Object{{"role", "user"}, {"content", nest}}), "message");
+    EXPECT_THROW(ChatTemplate("{{ messages[0].role }}", "t").render({message}, {}), Error);
+    ChatTemplate::Options options;
+    options.variables.emplace_back("deep", nest);
+    EXPECT_THROW(ChatTemplate("{{ deep }}", "t").render({}, options), Error);
+}
+
 }  // namespace
 }  // namespace garam

@@ -100,6 +100,24 @@ bool has_generation(const jinja::Block& block) {
     });
 }
 
+// What the template sees. Throws jinja::Failure for values that are nested too deeply.
+using Variables = std::vector<std::pair<std::string, jinja::Value>>;
+Variables variables_of(const std::vector<ChatMessage>& messages,
+                       const ChatTemplate::Options& options) {
+    jinja::List list;
+    for (std::size_t i = 0; i < messages.size(); ++i)
+        list.items.push_back(dict_of(messages[i], static_cast<int>(i)));
+    Variables variables = {{"messages", std::move(list)},
+                           {"add_generation_prompt", options.add_generation_prompt},
+                           {"bos_token", options.bos_token},
+                           {"eos_token", options.eos_token},
+                           {"tools", value_of(options.tools, kNobody, Origin::data)},
+                           {"documents", jinja::Value::none()}};
+    for (const auto& [name, value] : options.variables)
+        variables.emplace_back(name, value_of(value, kNobody, Origin::data));
+    return variables;
+}
+
 }  // namespace
 
 ChatMessage ChatMessage::from_json(const Json& json, const std::string& where) {
@@ -189,26 +207,17 @@ ChatTemplate::Program::Program(std::string_view source, const std::string& name)
 RenderedChat ChatTemplate::render(const std::vector<ChatMessage>& messages,
                                   const Options& options) const {
     const Program& used = program(options);
-    jinja::List list;
     for (std::size_t i = 0; i < messages.size(); ++i) {
         for (const std::string* text : {&messages[i].role, &messages[i].content}) {
             if (first_invalid_utf8(*text) != std::string::npos)
                 throw Error("message " + std::to_string(i + 1) + " is not valid UTF-8");
         }
-        list.items.push_back(dict_of(messages[i], static_cast<int>(i)));
     }
-    std::vector<std::pair<std::string, jinja::Value>> variables = {
-        {"messages", std::move(list)},
-        {"add_generation_prompt", options.add_generation_prompt},
-        {"bos_token", options.bos_token},
-        {"eos_token", options.eos_token},
-        {"tools", value_of(options.tools, kNobody, Origin::data)},
-        {"documents", jinja::Value::none()}};
-    for (const auto& [name, value] : options.variables)
-        variables.emplace_back(name, value_of(value, kNobody, Origin::data));
     jinja::MarkedText text;
     try {
-        text = jinja::render(used.block, std::move(variables), options.now);
+        text = jinja::render(used.block, variables_of(messages, options), options.now);
+    } catch (const jinja::Failure& failure) {
+        throw Error("the chat's values: " + failure.message);
     } catch (const jinja::RenderFailure& failure) {
         throw Error(used.source_name + ": line " + std::to_string(failure.line) + ": " +
                     failure.message);
