@@ -15,6 +15,7 @@ import random
 import subprocess
 import sys
 
+from text_interop import probe_beside
 from transformers.utils import chat_template_utils
 
 NOW = 1753962000
@@ -253,7 +254,10 @@ UNSUPPORTED = ("not supported", "is needed, but", "beyond 64 bits", "of such a c
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--probe", required=True, type=pathlib.Path, help="tests/text/text_probe of a build folder")
+    parser.add_argument("--garam", type=pathlib.Path, help="the program; the probe is looked for in its build")
+    parser.add_argument("--probe", type=pathlib.Path, help="the text_probe program, when it lies elsewhere")
+    parser.add_argument("--gguf", type=pathlib.Path, help="not used here")
+    parser.add_argument("--work", type=pathlib.Path, help="not used here")
     parser.add_argument("--templates", type=pathlib.Path, help="a folder of .jinja files, compared as well")
     parser.add_argument("--count", type=int, default=3000, help="random templates")
     parser.add_argument("--conversations", type=int, default=3, help="of each template")
@@ -263,7 +267,11 @@ def main():
     options = parser.parse_args()
     rng = random.Random(options.seed)
     chat_template_utils.datetime = Frozen
-    probe = Probe(options.probe)
+    program = options.probe or (options.garam and probe_beside(options.garam.resolve()))
+    if program is None:
+        print("FAIL text probe: not built; build the target text_probe or name it with --probe")
+        return 1
+    probe = Probe(program)
     counts = collections.Counter()
     unsupported = collections.Counter()
     sources = []
@@ -298,7 +306,8 @@ def main():
                 at = next((i for i, (a, b) in enumerate(zip(want or "", text or "")) if a != b), 0)
                 print(f"different: {why} {(want or '')[max(0, at - 20):at + 30]!r} / {error} {(text or '')[max(0, at - 20):at + 30]!r}")
     counts["different"] += check_generation(probe, rng, 100)
-    print(", ".join(f"{name}: {count}" for name, count in sorted(counts.items())))
+    verdict = "FAIL" if counts["different"] or not counts["equal"] else "ok"
+    print(f"{verdict} templates:", ", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
     for error, count in unsupported.most_common(12):
         print(f"  unsupported {count} times: {error}")
     return 1 if counts["different"] else 0

@@ -390,5 +390,17 @@ TEST(ChatTemplate, ValuesNestedTooDeeplyAreAnError) {
     EXPECT_THROW(ChatTemplate("{{ deep }}", "t").render({}, options), Error);
 }
 
+TEST(ChatTemplate, DictsAreMadeOfPairsMadeOnTheWay) {
+    const ChatTemplate made(
+        "{% set d = dict('ab' | list | map('list') | list + [['k', 1], ['l', 'x' ~ 'y']]) %}{{ d.k "
+        "}}{{ d.l }}",
+        "t");
+    EXPECT_THROW(made.render({}, {}), Error);  // 'a' is no pair
+    EXPECT_EQ(
+        ChatTemplate("{% set d = dict({'k': 1}.items()) %}{{ d.k }}", "t").render({}, {}).text,
+        "1");
+    EXPECT_EQ(ChatTemplate("{{ dict(['ab', 'cd']).c }}", "t").render({}, {}).text, "d");
+}
+
 }  // namespace
 }  // namespace garam

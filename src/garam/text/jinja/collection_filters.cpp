@@ -169,7 +169,8 @@ Value extreme(const Value& value, const Arguments& arguments, bool largest, Budg
 Value summed(const Value& value, const Arguments& arguments, Budget& budget) {
     const Value path = arguments.get(0, "attribute", Value::none());
     Value sum = arguments.get(1, "start", Value(std::int64_t{0}));
-    for (const Value& item : iterate(value, budget)->items) {
+    const auto listed = iterate(value, budget);
+    for (const Value& item : listed->items) {
         if (sum.is_string()) fail("\"sum\" adds no texts");
         sum = apply_binary("+", sum, key_of(item, path, true, budget), budget);
     }

@@ -449,7 +449,8 @@ class Evaluator {
     Dict dict_from(const Value& value) {
         if (value.dict() != nullptr) return *value.dict();
         Dict dict;
-        for (const Value& entry : iterate(value, budget_)->items) {
+        const auto entries = iterate(value, budget_);
+        for (const Value& entry : entries->items) {
             const auto pair = iterate(entry, budget_);
             if (pair->items.size() != 2 || !pair->items[0].is_string())
                 fail("\"dict\" needs pairs of a str and a value");
