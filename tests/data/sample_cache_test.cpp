@@ -135,7 +135,7 @@ TEST_F(SampleCacheFolder, SurvivesKillsAtAnyMoment) {
             EXPECT_TRUE(cache.take_notes().empty());
         }
         for (const SampleCache::Entry& one : cache.list())
-            EXPECT_EQ(one.samples, 20000);  // whole, or not there
+            EXPECT_EQ(one.samples, 20000);              // whole, or not there
         if (i % 2 == 0) fs::remove_all(entry(number));  // else there is nothing to make
     }
     EXPECT_GT(killed_before, 0);  // how many depends on how busy the machine is
