@@ -2,12 +2,10 @@
 //   loader_bench SAMPLES MEAN_TOKENS    made data, of lengths as chats have them (log-normal)
 //   loader_bench TABLE MAX_LENGTH       a table of the cache: <digest>/samples
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -16,27 +14,15 @@
 #include "garam/data/loader.h"
 #include "garam/data/prefetching_loader.h"
 #include "garam/data/sample_table.h"
+#include "own_process.h"
 
 namespace {
 
 using namespace garam;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double cpu_seconds() {
-    return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
-}
-
-// Memory that is no file's, in MB.
-double anonymous_megabytes() {
-    std::ifstream status("/proc/self/status");
-    for (std::string line; std::getline(status, line);)
-        if (line.starts_with("RssAnon:")) return std::atof(line.c_str() + 8) / 1000;
-    return 0;
-}
+using bench::anonymous_megabytes;
+using bench::Clock;
+using bench::cpu_seconds;
+using bench::seconds_since;
 
 void write_table(const std::filesystem::path& file, std::int64_t samples, double mean,
                  std::int64_t longest) {

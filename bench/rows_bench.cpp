@@ -4,12 +4,9 @@
 //                               anonymous memory in MB
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,27 +14,15 @@
 
 #include "garam/core/error.h"
 #include "garam/data/row_source.h"
+#include "own_process.h"
 
 namespace {
 
 using namespace garam;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double cpu_seconds() {
-    return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
-}
-
-// Memory that is no file's, in MB.
-double anonymous_megabytes() {
-    std::ifstream status("/proc/self/status");
-    for (std::string line; std::getline(status, line);)
-        if (line.starts_with("RssAnon:")) return std::atof(line.c_str() + 8) / 1000;
-    return 0;
-}
+using bench::anonymous_megabytes;
+using bench::Clock;
+using bench::cpu_seconds;
+using bench::seconds_since;
 
 // Bytes of all texts within a value: what every reader has to touch.
 std::size_t text_bytes(const Json& value) {

@@ -50,10 +50,10 @@ class EvalCommand : public Command {
         return "Accuracy, F1 and confusion of labelled rows, or perplexity of text";
     }
     std::string details() const override {
-        return R"(Takes the config of a training run: model, adapter and data.* count here; the rows
-are those of data.validation (or data.validation_split, data.validation_fraction). With data.instruction each row's label is predicted: the label whose answer the model
-finds likeliest, the log-probabilities of the answer's tokens and of the token that ends the
-turn added up. Without it, or with --perplexity, exp of the mean loss over target tokens.
+        return R"(Takes the config of a training run: model, adapter and data.* count here; the rows are those of
+data.validation (or data.validation_split, data.validation_fraction). With data.instruction each
+row's label is predicted: the label whose answer the model finds likeliest, the log-probabilities of
+the answer's tokens and of the token that ends the turn added up. Without it, or with --perplexity, exp of the mean loss over target tokens.
 
 Examples:
   garam eval spam.yaml adapter=run/adapter

@@ -203,6 +203,12 @@ std::size_t read_bytes(ByteSource& source, char* out, std::size_t size, std::int
     }
 }
 
+std::size_t byte_order_mark(std::string_view head, const std::string& name) {
+    if (head.starts_with("\xFF\xFE") || head.starts_with("\xFE\xFF"))
+        throw Error(name + ": is UTF-16: save it as UTF-8");
+    return head.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+}
+
 fs::path without_packing(const fs::path& path) {
     const std::string extension = lower_extension(path);
     return extension == ".gz" || extension == ".zst" ? path.parent_path() / path.stem() : path;

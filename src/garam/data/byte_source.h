@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <string_view>
 
 namespace garam {
 
@@ -24,6 +26,10 @@ std::unique_ptr<ByteSource> open_bytes(const std::filesystem::path& path);
 
 // source.read(); an Error tells on which line of the unpacked text the reader was.
 std::size_t read_bytes(ByteSource& source, char* out, std::size_t size, std::int64_t line);
+
+// Bytes of the byte order mark that UTF-8 begins with: 3, or 0 where there is none. Throws Error "<name>: ..." for
+// UTF-16's. `head`: the first three bytes, or all where there are fewer.
+std::size_t byte_order_mark(std::string_view head, const std::string& name);
 
 // "rows.csv" of "rows.csv.gz".
 std::filesystem::path without_packing(const std::filesystem::path& path);

@@ -32,10 +32,7 @@ JsonSplitter::JsonSplitter(const std::filesystem::path& path)
         if (got == 0) break;
         end_ += got;
     }
-    const std::string_view head(buffer_.data(), end_);
-    if (head.starts_with("\xFF\xFE") || head.starts_with("\xFE\xFF"))
-        throw Error(name_ + ": is UTF-16: save it as UTF-8");
-    if (head.starts_with("\xEF\xBB\xBF")) begin_ = 3;
+    begin_ = byte_order_mark({buffer_.data(), end_}, name_);
 }
 
 bool JsonSplitter::fill() {

@@ -61,10 +61,7 @@ void check_utf8(std::string_view text, const std::string& where) {
 }
 
 void strip_byte_order_mark(std::string& text, std::size_t begin, const std::string& name) {
-    const std::string_view first = std::string_view(text).substr(begin);
-    if (first.starts_with("\xFF\xFE") || first.starts_with("\xFE\xFF"))
-        throw Error(name + ": is UTF-16: save it as UTF-8");
-    if (first.starts_with("\xEF\xBB\xBF")) text.erase(begin, 3);
+    text.erase(begin, byte_order_mark(std::string_view(text).substr(begin), name));
 }
 
 }  // namespace garam
