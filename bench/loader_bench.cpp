@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "garam/core/philox.h"
-#include "garam/data/content_digest.h"
 #include "garam/data/loader.h"
 #include "garam/data/prefetching_loader.h"
-#include "garam/data/sample_table.h"
+#include "garam/data/samples/content_digest.h"
+#include "garam/data/samples/sample_table.h"
 #include "own_process.h"
 
 namespace {

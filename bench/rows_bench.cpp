@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "garam/core/error.h"
-#include "garam/data/row_source.h"
+#include "garam/data/sources/row_source.h"
 #include "own_process.h"
 
 namespace {

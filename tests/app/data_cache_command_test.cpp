@@ -5,7 +5,7 @@
 
 #include "app/run_garam.h"
 #include "garam/core/json.h"
-#include "garam/data/sample_cache.h"
+#include "garam/data/samples/sample_cache.h"
 #include "testing/temp_dir.h"
 
 namespace garam {

@@ -11,8 +11,8 @@
 
 #include "data/byte_tokenizer.h"
 #include "data/expect_error.h"
-#include "garam/data/labelled_rows.h"
-#include "garam/data/read_samples.h"
+#include "garam/data/rows/labelled_rows.h"
+#include "garam/data/samples/read_samples.h"
 #include "testing/temp_dir.h"
 
 namespace garam {

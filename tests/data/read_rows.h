@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "garam/data/row_source.h"
+#include "garam/data/sources/row_source.h"
 
 namespace garam::testing {
 

@@ -11,8 +11,8 @@
 
 #include "data/sample_reader.h"
 #include "garam/core/json.h"
-#include "garam/data/labelled_rows.h"
-#include "garam/data/read_samples.h"
+#include "garam/data/rows/labelled_rows.h"
+#include "garam/data/samples/read_samples.h"
 #include "garam/text/tokenizer.h"
 #include "testing/temp_dir.h"
 #include "testing/test_data.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "garam/core/error.h"
-#include "garam/data/row_source.h"
+#include "garam/data/sources/row_source.h"
 
 namespace {
 

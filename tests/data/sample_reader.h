@@ -9,7 +9,7 @@
 
 #include "data/byte_tokenizer.h"
 #include "garam/core/token_batch.h"
-#include "garam/data/read_samples.h"
+#include "garam/data/samples/read_samples.h"
 #include "testing/temp_dir.h"
 
 namespace garam::testing {

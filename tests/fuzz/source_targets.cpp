@@ -7,7 +7,7 @@
 #include "fuzz/seeds.h"
 #include "fuzz/target.h"
 #include "garam/core/error.h"
-#include "garam/data/row_source.h"
+#include "garam/data/sources/row_source.h"
 #include "testing/temp_dir.h"
 
 namespace garam::fuzz {

@@ -12,7 +12,7 @@
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
 #include "garam/core/json.h"
-#include "garam/data/sample_cache.h"
+#include "garam/data/samples/sample_cache.h"
 
 namespace garam {
 namespace {

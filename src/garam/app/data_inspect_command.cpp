@@ -7,9 +7,9 @@
 #include "garam/app/load_job.h"
 #include "garam/app/progress_line.h"
 #include "garam/app/standard_output.h"
-#include "garam/data/inspection_json.h"
-#include "garam/data/inspection_page.h"
-#include "garam/data/inspection_text.h"
+#include "garam/data/inspection/inspection_json.h"
+#include "garam/data/inspection/inspection_page.h"
+#include "garam/data/inspection/inspection_text.h"
 #include "garam/io/atomic_write.h"
 #include "garam/train/inspect_job.h"
 

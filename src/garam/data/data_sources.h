@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "garam/data/data_config.h"
-#include "garam/data/row_schema.h"
-#include "garam/data/row_source.h"
+#include "garam/data/rows/row_schema.h"
+#include "garam/data/sources/row_source.h"
 
 namespace garam {
 

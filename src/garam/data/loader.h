@@ -19,7 +19,7 @@
 
 #include "garam/core/token_batch.h"
 #include "garam/data/packing.h"
-#include "garam/data/sample_selection.h"
+#include "garam/data/samples/sample_selection.h"
 
 namespace garam {
 

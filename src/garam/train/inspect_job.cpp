@@ -8,7 +8,7 @@
 
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
-#include "garam/data/sample_selection.h"
+#include "garam/data/samples/sample_selection.h"
 #include "garam/io/hub_cache.h"
 #include "garam/models/decoder_config.h"
 #include "garam/train/prepared_job.h"

@@ -1,8 +1,8 @@
 // `garam data inspect`: the data of a job as it would be trained on, before anything is.
 #pragma once
 
-#include "garam/data/inspection.h"
-#include "garam/data/read_samples.h"
+#include "garam/data/inspection/inspection.h"
+#include "garam/data/samples/read_samples.h"
 #include "garam/train/job_config.h"
 
 namespace garam {

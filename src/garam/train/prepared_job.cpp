@@ -5,7 +5,7 @@
 
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
-#include "garam/data/sample_selection.h"
+#include "garam/data/samples/sample_selection.h"
 #include "garam/ops/product_tuning.h"
 #include "garam/text/chat_template_source.h"
 #include "garam/train/memory_choice.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "garam/data/loader.h"
-#include "garam/data/read_samples.h"
-#include "garam/data/sample_selection.h"
+#include "garam/data/samples/read_samples.h"
+#include "garam/data/samples/sample_selection.h"
 #include "garam/io/model_files.h"
 #include "garam/text/tokenizer.h"
 #include "garam/train/engine.h"

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <vector>
 
-#include "garam/data/read_samples.h"
+#include "garam/data/samples/read_samples.h"
 
 namespace garam {
 namespace {
