@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "data/anonymous_bytes.h"
 #include "data/expect_error.h"
 #include "data/read_rows.h"
 #include "garam/data/sources/file_rows.h"
@@ -17,16 +18,9 @@ namespace garam {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::anonymous_bytes;
 using testing::read_all;
 using testing::TempDir;
-
-// Memory that is no file's, which alone the system cannot take back.
-std::int64_t anonymous_bytes() {
-    std::ifstream status("/proc/self/status");
-    for (std::string line; std::getline(status, line);)
-        if (line.starts_with("RssAnon:")) return std::stoll(line.substr(8)) * 1024;
-    return 0;
-}
 
 TEST(LargeRows, LinesOf100Megabytes) {
     const TempDir dir;
