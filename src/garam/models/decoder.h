@@ -25,6 +25,7 @@
 #include "garam/nn/parameter.h"
 #include "garam/nn/self_attention.h"
 #include "garam/nn/token_embedding.h"
+#include "garam/quant/base_quantization.h"
 
 namespace garam {
 
@@ -74,6 +75,8 @@ class Decoder {
         // Frozen weights in the device's memory though a mapped file could serve: its large pages are read
         // half again as fast, which decides about decoding.
         bool own_weights = false;
+        // Quantise linears of the layers that the files have in full. Not with all_weights or PiSSA.
+        std::optional<BaseQuantization> quantize;
     };
 
     // Throws Error naming file, tensor and both shapes when weights and config disagree, when a tensor is
