@@ -1,0 +1,89 @@
+// Quantised matrices (quant/quantized_matrix.h) in device memory: their values, and 4-bit codes of values.
+// ops/dequantize.h has the contracts; bits are those of quant/ on the host. Addresses may be of any alignment
+// that their types allow; the fast ways take those of 16 bytes (codes of 4).
+//
+// Floor: codes, scales and values moved once, at the bandwidth of the memory.
+#pragma once
+
+#include <cstdint>
+
+#include "garam/kernels/cuda/launch.h"
+
+namespace garam::cuda {
+
+enum class WeightCodes : std::uint8_t {
+    four_bit,  // nf4 and fp4, which differ in their tables
+    q8_0,
+    q4_0,
+    q4_1,
+    q5_0,
+    q5_1,
+    iq4_nl,
+    q4_k,
+    q5_k,
+    q6_k,
+    iq4_xs,
+};
+
+// [rows, columns]. Tables are host memory, read before the call returns.
+struct QuantizedWeight {
+    WeightCodes format = WeightCodes::four_bit;
+    std::int64_t rows = 0, columns = 0;
+    const void* codes = nullptr;
+
+    // Of four_bit.
+    const float* table = nullptr;          // 16 values
+    int block_shift = 6;                   // log2 of the elements of a block, 5 or more
+    int nested_shift = 8;                  // log2 of the blocks of a nested block
+    const void* absmax = nullptr;          // f32, u8 with double quantisation
+    const float* nested_absmax = nullptr;  // nullptr: not double
+    const float* offset = nullptr;
+    const float* map = nullptr;  // 256 values of the dynamic map, of double quantisation
+};
+
+// out [rows, columns of weight] = rows [first_row, first_row + rows) of the weight.
+struct Dequantize {
+    QuantizedWeight weight;
+    std::int64_t first_row = 0, rows = 0;
+    Rows out;
+    bool out_is_bf16 = false;
+};
+
+// Thresholds of a table are what x must exceed for the next code; ties go to the lower one. FP4's are of |x|:
+// seven of them, and code 8 is added where x < 0. Codes of a magnitude need not rise with it: `order` has them.
+constexpr int kMostThresholds = 15;
+struct Quantize {
+    const void* values = nullptr;  // dense, f32 or bf16
+    bool values_are_bf16 = false;
+    std::int64_t elements = 0;
+    bool sign_and_magnitude = false;      // fp4
+    int num_thresholds = 15;              // of x, 7 of |x|
+    const float* thresholds = nullptr;    // host: rising, at least 1/13 apart
+    const std::uint8_t* order = nullptr;  // host: num_thresholds + 1 codes
+    int block_shift = 6;
+    void* codes = nullptr;
+    float* absmax = nullptr;  // [blocks]; with double quantisation scratch
+
+    // Of double quantisation.
+    std::uint8_t* absmax_codes = nullptr;  // [blocks]; nullptr: not double
+    int nested_shift = 8;
+    float* nested_absmax = nullptr;
+    float* offset = nullptr;               // [1]
+    const float* map_midpoints = nullptr;  // host: 255, between neighbours of the dynamic map
+    double* sums = nullptr;                // scratch: quantize_sums(blocks)
+};
+
+// The mean of absmax is of f64 sums: of every kMeanChunk values 1024 interleaved ones (value i of a chunk goes to
+// number i % 1024, in order), folded by halves; the chunks' sums added in order; divided and rounded to f32.
+constexpr std::int64_t kMeanChunk = 16384;
+constexpr std::int64_t quantize_sums(std::int64_t blocks) {
+    return (blocks + kMeanChunk - 1) / kMeanChunk;
+}
+
+struct DequantizeKernels {
+    void (*dequantize)(StreamHandle stream, const Dequantize& work);
+    void (*quantize)(StreamHandle stream, const Quantize& work);
+};
+const DequantizeKernels& dequantize_kernels();
+
+}  // namespace garam::cuda
