@@ -49,41 +49,34 @@ struct Dequantize {
     bool out_is_bf16 = false;
 };
 
-// Thresholds of a table are what x must exceed for the next code; ties go to the lower one. FP4's are of |x|:
-// seven of them, and code 8 is added where x < 0. Codes of a magnitude need not rise with it: `order` has them.
-constexpr int kMostThresholds = 15;
+// Codes of dense values. NF4's is the number of the 15 thresholds below y = x * (1 / max(absmax, 1e-38)), FP4's of the
+// 7 below |y|, renumbered to the type's bit patterns, and 8 more where y < 0. A value that is NaN or infinite makes
+// the absmax of its block so, and with double quantisation the offset.
 struct Quantize {
     const void* values = nullptr;  // dense, f32 or bf16
     bool values_are_bf16 = false;
     std::int64_t elements = 0;
-    bool sign_and_magnitude = false;      // fp4
-    int num_thresholds = 15;              // of x, 7 of |x|
-    const float* thresholds = nullptr;    // host: rising, at least 1/13 apart
-    const std::uint8_t* order = nullptr;  // host: num_thresholds + 1 codes
+    bool is_fp4 = false;
+    const float* thresholds = nullptr;  // host: 15, rising; of fp4 7
     int block_shift = 6;
     void* codes = nullptr;
     float* absmax = nullptr;  // [blocks]; with double quantisation scratch
 
-    // Of double quantisation.
+    // Of double quantisation. The mean is of f64 sums of nested blocks, added in order, all as on the host.
     std::uint8_t* absmax_codes = nullptr;  // [blocks]; nullptr: not double
     int nested_shift = 8;
     float* nested_absmax = nullptr;
-    float* offset = nullptr;               // [1]
-    const float* map_midpoints = nullptr;  // host: 255, between neighbours of the dynamic map
-    double* sums = nullptr;                // scratch: quantize_sums(blocks)
+    float* offset = nullptr;     // [1]
+    const float* map = nullptr;  // host: 256 values, rising
+    double* sums = nullptr;      // scratch: one for each nested block
 };
-
-// The mean of absmax is of f64 sums: of every kMeanChunk values 1024 interleaved ones (value i of a chunk goes to
-// number i % 1024, in order), folded by halves; the chunks' sums added in order; divided and rounded to f32.
-constexpr std::int64_t kMeanChunk = 16384;
-constexpr std::int64_t quantize_sums(std::int64_t blocks) {
-    return (blocks + kMeanChunk - 1) / kMeanChunk;
-}
 
 struct DequantizeKernels {
     void (*dequantize)(StreamHandle stream, const Dequantize& work);
     void (*quantize)(StreamHandle stream, const Quantize& work);
 };
 const DequantizeKernels& dequantize_kernels();
+
+void quantize(StreamHandle stream, const Quantize& work);  // of that table
 
 }  // namespace garam::cuda
