@@ -202,7 +202,8 @@ template <typename Out>
 void dequantize_to(StreamHandle stream, const Dequantize& work) {
     using enum WeightCodes;
     switch (work.weight.format) {
-        case four_bit:
+        case nf4:
+        case fp4:
             return work.weight.nested_absmax != nullptr ? cuda::four_bit<Out, true>(stream, work)
                                                         : cuda::four_bit<Out, false>(stream, work);
         case q8_0:

@@ -11,8 +11,10 @@
 
 namespace garam::cuda {
 
+// In the order of QuantFormat.
 enum class WeightCodes : std::uint8_t {
-    four_bit,  // nf4 and fp4, which differ in their tables
+    nf4,
+    fp4,
     q8_0,
     q4_0,
     q4_1,
@@ -25,13 +27,17 @@ enum class WeightCodes : std::uint8_t {
     iq4_xs,
 };
 
+constexpr bool is_four_bit(WeightCodes format) {
+    return format == WeightCodes::nf4 || format == WeightCodes::fp4;
+}
+
 // [rows, columns]. Tables are host memory, read before the call returns.
 struct QuantizedWeight {
-    WeightCodes format = WeightCodes::four_bit;
+    WeightCodes format = WeightCodes::nf4;
     std::int64_t rows = 0, columns = 0;
     const void* codes = nullptr;
 
-    // Of four_bit.
+    // Of nf4 and fp4.
     const float* table = nullptr;          // 16 values
     int block_shift = 6;                   // log2 of the elements of a block, 5 or more
     int nested_shift = 8;                  // log2 of the blocks of a nested block

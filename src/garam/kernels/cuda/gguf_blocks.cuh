@@ -35,7 +35,8 @@ constexpr GgufLayout gguf_layout(WeightCodes format) {
             return {256, 210};
         case WeightCodes::iq4_xs:
             return {256, 136};
-        case WeightCodes::four_bit:
+        case WeightCodes::nf4:
+        case WeightCodes::fp4:
             break;
     }
     return {1, 1};

@@ -1,9 +1,10 @@
 // Few rows against the rows of a quantised weight, decoded on the way: c [m, n] = alpha * (a [m, k] Wᵀ + tail
 // tail_weightᵀ) + addend + bias; one row may be made on the way to it (ops/row_matmul.h).
 //
-// Sums in fp32. Rows of bf16 against 4-bit codes are products of tensor cores: the 16 values of the table, scaled by
-// a constant that is divided out again, are rounded to bf16 (FP4's are exact, NF4's within 2^-9 of themselves),
-// and the sum over a block's codes is multiplied by absmax in fp32. All else takes the weight's values as f32.
+// Sums in fp32. Rows of bf16 against 4-bit codes are products of tensor cores: the 16 values of the table, times a
+// constant that is divided out again, are rounded to bf16 (FP4's are exact, NF4's within 2^-9 of themselves, as a
+// weight decoded to bf16 is), and the sum over a block's codes is multiplied by absmax in fp32. All else takes
+// the weight's values as f32.
 //
 // Floor: codes and scales read once, at the bandwidth of the memory.
 #pragma once
@@ -46,5 +47,8 @@ struct QuantizedRowMatmulKernels {
     void (*multiply)(StreamHandle stream, const QuantizedRowMatmul& work);
 };
 const QuantizedRowMatmulKernels& quantized_row_matmul_kernels();
+
+// Its piece for other formats, dtypes, shapes and addresses, for given rows only.
+void quantized_rows_plain(StreamHandle stream, const QuantizedRowMatmul& work);
 
 }  // namespace garam::cuda
