@@ -213,25 +213,6 @@ void add_change(const Change& change, std::vector<double>& row, const float* wei
     add_product(change, change.weight * change.scaling, row, o);
 }
 
-// Rows [first, first + count) of a matrix as a tensor.
-StoredTensor rows_of(const StoredTensor& tensor, std::int64_t first, std::int64_t count) {
-    const std::int64_t rows = tensor.shape.rows();
-    GARAM_CHECK(tensor.shape.rank() == 2 && first >= 0 && first + count <= rows,
-                "rows beyond those of " + tensor.name);
-    StoredTensor part = tensor;
-    const std::size_t row_bytes = tensor.bytes / static_cast<std::size_t>(rows);
-    part.name += " from row " + std::to_string(first);
-    part.shape = {count, tensor.shape[1]};
-    part.data += static_cast<std::size_t>(first) * row_bytes;
-    part.bytes = static_cast<std::size_t>(count) * row_bytes;
-    if (tensor.permuted_heads > 0) {
-        const std::int64_t head = rows / tensor.permuted_heads;
-        GARAM_CHECK(first % head == 0 && count % head == 0, "parts of a head of " + tensor.name);
-        part.permuted_heads = count / head;
-    }
-    return part;
-}
-
 // To 16 bits through fp32 would round twice: the fp32 value is rounded to odd first, which keeps the
 // direction of what was cut off (Boldo and Melquiond, 2008).
 float rounded_to_odd(double value) {
@@ -302,7 +283,7 @@ DType matrix_dtype(const ModelFiles& base, bool& quantised) {
     for (const StoredTensor& tensor : base.tensors()) {
         if (tensor.shape.rank() < 2) continue;
         const std::optional<DType> dtype = plain_dtype(tensor.type);
-        if (!dtype) quantised = true;
+        if (!dtype && block_elements(tensor.type) > 1) quantised = true;
         elements[dtype.value_or(DType::bf16)] += tensor.shape.elements();
     }
     if (quantised || elements.empty()) return DType::bf16;
@@ -429,7 +410,10 @@ void MergedWeights::for_each_row(const StoredTensor& tensor, std::int64_t first,
     const auto found = impl_->changes.find(tensor.name);
     const std::int64_t columns = tensor.shape.back();
     StoredTensor part = tensor;
-    if (count != tensor.shape.rows()) part = rows_of(tensor, first, count);
+    if (count != tensor.shape.rows()) {
+        part = rows_of(tensor, first, count);
+        part.name += " from row " + std::to_string(first);
+    }
     std::vector<float> weight(static_cast<std::size_t>(part.shape.elements()));
     read_tensor(part, weight.data());
     parallel_for(count, 16, [&](std::int64_t begin, std::int64_t end) {
@@ -470,6 +454,7 @@ Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOp
         set_id("eos_token_id", options.eos_id);
         set_id("pad_token_id", options.pad_id);
     }
+    without(config, "quantization_config");
     without(config, "_name_or_path");  // it names the base, which this is no more
     // The newer field style writes dtype, the older torch_dtype.
     config.set(config.find("dtype") != nullptr ? "dtype" : "torch_dtype", config_name(dtype));
@@ -487,7 +472,7 @@ MergeReport write_merged_model(const ModelFiles& base, const std::vector<Weighte
     std::vector<Shard> shards(1);
     for (const StoredTensor& tensor : weights.tensors()) {
         DType dtype = report.dtype;
-        if (!options.dtype && !base.is_gguf()) {
+        if (!options.dtype && !base.is_gguf() && !report.was_quantised) {
             const std::optional<DType> own = plain_dtype(tensor.type);
             if (!own)
                 throw Error(base.path().string() + ": " + tensor.name + " has type " +

@@ -65,7 +65,7 @@ T rounded(double value);
 
 struct MergeOptions {
     // f32, f16 or bf16 for every tensor. Unset: a Hugging Face base keeps each tensor's own; a GGUF base
-    // that of its matrices, or bf16 where they are quantised.
+    // that of its matrices; bf16 where these are quantised, in either.
     std::optional<DType> dtype;
     // A file of weights is begun anew before it exceeds this, as Transformers does by default.
     std::int64_t shard_bytes = std::int64_t{5} * 1000 * 1000 * 1000;
