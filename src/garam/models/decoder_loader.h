@@ -56,6 +56,7 @@ class Decoder::Loader {
         bool decay;
         Linear* linear = nullptr;               // of a layer, whose weight it is
         std::optional<QuantizedLayout> layout;  // of a weight that is quantised
+        bool is_to_quantize = false;            // … and is not in the file
     };
     // A tensor to train, or of an adapter.
     struct Wanted {
@@ -109,7 +110,7 @@ class Decoder::Loader {
 
     // What of it is quantised.
     void find_quantized();
-    std::optional<QuantizedLayout> layout_of_weight(const Slot& slot) const;
+    void choose_layout(Slot& slot) const;
     void choose_resident();
     void place_codes();
     void make_slots();
@@ -118,7 +119,6 @@ class Decoder::Loader {
     static DType dtype_to_quantize(const StoredTensor& stored);
     QuantizedMatrix mapped_codes(const Slot& slot) const;
     std::int64_t quantizing_scratch() const;
-    bool keeps_codes(const Slot& slot) const;
     void fill_quantized(const Slot& slot, const Buffer& codes, const Buffer& values, Filling& to);
     static void read_codes(const StoredTensor& stored, const QuantizedMatrix& matrix,
                            WeightUpload& upload);

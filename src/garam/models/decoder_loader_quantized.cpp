@@ -21,7 +21,7 @@ void Decoder::Loader::find_quantized() {
             "load_in_4bit: keep one (supported beside it: true, gaussian)");
     if (options_.trained == Trained::all_weights) return;
     for (Slot& slot : slots_)
-        slot.layout = layout_of_weight(slot);
+        choose_layout(slot);
     for (Packing& p : projections_)
         p.is_quantized = std::any_of(p.weights.begin(), p.weights.end(), [&](std::size_t weight) {
             return slots_[weight].layout.has_value();
@@ -29,15 +29,17 @@ void Decoder::Loader::find_quantized() {
     if (card_) choose_resident();
 }
 
-std::optional<QuantizedLayout> Decoder::Loader::layout_of_weight(const Slot& slot) const {
-    if (slot.linear == nullptr || is_trained(slot) || is_taken_from(slot)) return std::nullopt;
+void Decoder::Loader::choose_layout(Slot& slot) const {
+    if (slot.linear == nullptr || is_trained(slot) || is_taken_from(slot)) return;
     const std::optional<QuantizedLayout> stored = stored_layout(*slot.stored);
-    if (stored && is_four_bit(stored->matrix.format)) return stored;
-    if (options_.quantize && !is_skipped(*options_.quantize, module_of(slot)))
-        return layout_of(*options_.quantize, slot.stored->shape);
-    // The processor decodes what it serves once where there is room: that is read faster.
-    if (!card_ && options_.own_weights) return std::nullopt;
-    return stored;
+    const bool in_four_bits = stored && is_four_bit(stored->matrix.format);
+    if (!in_four_bits && options_.quantize && !is_skipped(*options_.quantize, module_of(slot))) {
+        slot.layout = layout_of(*options_.quantize, slot.stored->shape);
+        slot.is_to_quantize = true;
+        return;
+    }
+    // The processor decodes GGUF's blocks once where it serves and has room: that is read faster.
+    if (in_four_bits || card_ || !options_.own_weights) slot.layout = stored;
 }
 
 // Blocks spread over the depth of the model, so that those between have time to be decoded.
@@ -147,19 +149,13 @@ void Decoder::Loader::place_codes() {
 
 // The codes in the mapped file, where the CPU can read them as they lie.
 QuantizedMatrix Decoder::Loader::mapped_codes(const Slot& slot) const {
-    const std::optional<QuantizedLayout> stored = stored_layout(*slot.stored);
-    if (card_ || !stored || stored->matrix.format != slot.layout->matrix.format) return {};
-    if (is_four_bit(stored->matrix.format) || slot.stored->permuted_heads > 0) return {};
-    QuantizedMatrix matrix = stored->matrix;
-    matrix.codes = Tensor(const_cast<std::byte*>(slot.stored->data), DType::u8,
-                          {static_cast<std::int64_t>(slot.stored->bytes)}, model_.device_.kind());
+    if (card_ || slot.is_to_quantize) return {};
+    QuantizedMatrix matrix = quantized_view(*slot.stored);
+    for (Tensor* tensor : {&matrix.codes, &matrix.absmax, &matrix.nested_absmax, &matrix.offset})
+        if (*tensor)
+            *tensor =
+                Tensor(tensor->raw(), tensor->dtype(), tensor->shape(), model_.device_.kind());
     return matrix;
-}
-
-// The file has them as they are wanted.
-bool Decoder::Loader::keeps_codes(const Slot& slot) const {
-    const std::optional<QuantizedLayout> stored = stored_layout(*slot.stored);
-    return stored && stored->matrix.format == slot.layout->matrix.format;
 }
 
 // Memory that a tensor passes through on its way, as much as one of them needs at most: of codes that are not
@@ -168,7 +164,7 @@ Buffer Decoder::Loader::staging(bool of_values) const {
     std::int64_t bytes = 0;
     for (const Slot& slot : slots_) {
         if (!slot.layout) continue;
-        if (of_values && !keeps_codes(slot))
+        if (of_values && slot.is_to_quantize)
             bytes = std::max(bytes, bytes_of(slot.stored->shape, dtype_to_quantize(*slot.stored)));
         if (!of_values && !slot.linear->quantized) bytes = std::max(bytes, slot.layout->bytes());
     }
@@ -179,7 +175,7 @@ Buffer Decoder::Loader::staging(bool of_values) const {
 std::int64_t Decoder::Loader::quantizing_scratch() const {
     std::int64_t bytes = 0;
     for (const Slot& slot : slots_) {
-        if (!slot.layout || !slot.layout->is_double || keeps_codes(slot)) continue;
+        if (!slot.layout || !slot.layout->is_double || !slot.is_to_quantize) continue;
         const std::int64_t blocks = slot.layout->matrix.blocks();
         bytes = std::max(bytes, 2 * align_up(4 * blocks));
     }
@@ -196,11 +192,9 @@ void Decoder::Loader::fill_quantized(const Slot& slot, const Buffer& codes, cons
     const StoredTensor& stored = *slot.stored;
     const QuantizedMatrix& kept = slot.linear->quantized;
     const QuantizedMatrix matrix = kept ? kept : slot.layout->place(codes, 0);
-    if (keeps_codes(slot)) {
-        if (!dry_) {
-            check_finite(stored);
-            read_codes(stored, matrix, to.upload);
-        }
+    if (!slot.is_to_quantize) {
+        if (!dry_) check_finite(stored);
+        read_codes(stored, matrix, to.upload);
     } else {
         const Tensor dense = values.tensor(dtype_to_quantize(stored), stored.shape);
         to.upload.values(stored, dense);
@@ -211,13 +205,20 @@ void Decoder::Loader::fill_quantized(const Slot& slot, const Buffer& codes, cons
 
 void Decoder::Loader::read_codes(const StoredTensor& stored, const QuantizedMatrix& matrix,
                                  WeightUpload& upload) {
-    if (matrix.codes.raw() == stored.data) return;
-    if (stored.permuted_heads == 0) return upload.bytes(stored.data, matrix.codes);
-    // Rows are whole blocks.
-    const auto row_bytes = static_cast<std::size_t>(matrix.codes.bytes() / matrix.rows);
+    const QuantizedMatrix from = stored_codes(stored);
+    if (matrix.codes.raw() == from.codes.raw()) return;
+    const auto send = [&](const Tensor& bytes, const Tensor& place) {
+        if (place) upload.bytes(static_cast<const std::byte*>(bytes.raw()), place);
+    };
+    send(from.absmax, matrix.absmax);
+    send(from.nested_absmax, matrix.nested_absmax);
+    send(from.offset, matrix.offset);
+    if (stored.permuted_heads == 0) return send(from.codes, matrix.codes);
+    // Rows of GGUF are whole blocks.
+    const auto row_bytes = static_cast<std::size_t>(from.codes.bytes() / from.rows);
     std::vector<std::byte> rows(stored.bytes);
-    const std::int64_t head = matrix.rows / stored.permuted_heads;
-    for (std::int64_t row = 0; row < matrix.rows; ++row)
+    const std::int64_t head = from.rows / stored.permuted_heads;
+    for (std::int64_t row = 0; row < from.rows; ++row)
         std::memcpy(rows.data() + static_cast<std::size_t>(row) * row_bytes,
                     stored.data + static_cast<std::size_t>(permuted_row(row, head)) * row_bytes,
                     row_bytes);

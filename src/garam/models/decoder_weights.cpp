@@ -50,7 +50,7 @@ void Decoder::Loader::need(const std::string& name, const StoredTensor& stored, 
                     stored.shape.to_string() + ", but the config says " + shape.to_string());
     used_.insert(name);
     model_.total_elements_ += shape.elements();
-    slots_.push_back({name, &stored, place, gradient, shape.rank() > 1, nullptr, {}});
+    slots_.push_back({name, &stored, place, gradient, shape.rank() > 1, nullptr, {}, false});
 }
 
 // Its linears by path and output features.

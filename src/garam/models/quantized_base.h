@@ -16,15 +16,17 @@ namespace garam {
 struct QuantizedLayout {
     QuantizedMatrix matrix;  // without its tensors
     bool is_double = false;
+    std::int64_t code_bytes = 0;
 
-    // Of the codes alone, and of all tensors in one piece of memory.
-    std::int64_t code_bytes() const;
+    // Of all tensors in one piece of memory.
     std::int64_t bytes() const;
     // The matrix with its tensors there, from byte `offset` on.
     QuantizedMatrix place(const Buffer& buffer, std::int64_t offset) const;
 };
 
-// What a file holds quantised; nothing for plain numbers.
+// What a file holds quantised, as its bytes lie (rows of q and k may be permuted); empty for plain numbers.
+QuantizedMatrix stored_codes(const StoredTensor& tensor);
+// Its layout; nothing for plain numbers.
 std::optional<QuantizedLayout> stored_layout(const StoredTensor& tensor);
 // A weight [rows, columns] that is to be quantised.
 QuantizedLayout layout_of(const BaseQuantization& quantize, const Shape& shape);

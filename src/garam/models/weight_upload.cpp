@@ -12,22 +12,6 @@ namespace {
 
 constexpr std::int64_t kPieceBytes = std::int64_t{32} << 20;
 
-// Rows of a tensor that can be read without the others, as a tensor of their own.
-StoredTensor rows_of(const StoredTensor& stored, std::int64_t first, std::int64_t count) {
-    StoredTensor part = stored;
-    const std::int64_t columns = stored.shape.back();
-    const auto bytes_of = [&](std::int64_t rows) {
-        return static_cast<std::size_t>(rows * columns / block_elements(stored.type)) *
-               block_bytes(stored.type);
-    };
-    part.shape = {count, columns};
-    part.data = stored.data + bytes_of(first);
-    part.bytes = bytes_of(count);
-    if (stored.permuted_heads > 0)
-        part.permuted_heads = count / (stored.shape[0] / stored.permuted_heads);
-    return part;
-}
-
 void read(const StoredTensor& stored, DType dtype, void* out) {
     if (dtype == DType::f32) {
         read_tensor(stored, static_cast<float*>(out));
@@ -75,8 +59,9 @@ void WeightUpload::values(const StoredTensor& stored, const Tensor& place) {
         place.columns() * static_cast<std::int64_t>(size_of(place.dtype()));
     // Rows that are read together: of a head whose rows are permuted, of a tensor whose rows are not whole
     // blocks.
-    const bool by_rows = stored.shape.rank() == 2 && row_bytes > 0 &&
-                         place.columns() % block_elements(stored.type) == 0;
+    const bool by_rows =
+        stored.shape.rank() == 2 &&
+        (stored.four_bit != nullptr || place.columns() % block_elements(stored.type) == 0);
     const std::int64_t together = !by_rows                    ? rows
                                   : stored.permuted_heads > 0 ? rows / stored.permuted_heads
                                                               : 1;
