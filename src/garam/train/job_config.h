@@ -18,6 +18,7 @@ struct JobConfig {
     std::string adapter;          // folder of an adapter to go on with; empty: a new one
     std::string device = "auto";  // auto, cpu, cuda, cuda:N
     int threads = 0;              // 0: all processors
+    std::string memory_limit = "auto";  // train/memory_table.h
     DataConfig data;
     // PEFT leaves target_modules to a table by model type, which has q_proj and v_proj for the
     // Llama family. base_model_name_or_path is what the adapter will name as its base; empty: from
