@@ -119,7 +119,8 @@ class QuantizedBase : public ::testing::Test {
     }
     ModelFiles model() const { return ModelFiles::open((dir_ / "model").string()); }
     // What `quantize` makes of it, decoded.
-    ModelFiles decoded(const BaseQuantization& quantize, const std::string& name = "decoded") const {
+    ModelFiles decoded(const BaseQuantization& quantize,
+                       const std::string& name = "decoded") const {
         const ModelFiles files = model();
         write_dense(files, dir_ / name, [&](const StoredTensor& tensor, std::vector<float>& w) {
             const std::string module = tensor.name.substr(0, tensor.name.rfind('.'));
@@ -169,12 +170,16 @@ TEST_F(QuantizedBase, TrainsAllThatIsTrainedOverADenseOne) {
                  lora.lora_dropout = 0;
              },
              [](LoraSettings& lora) { lora.use_rslora = true; },
-             [](LoraSettings& lora) { lora.trainable_token_indices = {3, 77, 200}; },
+             [](LoraSettings& lora) {
+                 lora.trainable_token_indices = {3, 77, 200};
+             },
              [](LoraSettings& lora) {
                  lora.target_modules = {"q_proj", "o_proj", "embed_tokens", "lm_head"};
              },
              [](LoraSettings& lora) { lora.bias = "all"; },
-             [](LoraSettings& lora) { lora.rank_pattern = {{"v_proj", 2}}; },
+             [](LoraSettings& lora) {
+                 lora.rank_pattern = {{"v_proj", 2}};
+             },
          }) {
         Decoder::Options options;
         options.trained = Decoder::Trained::adapter;
@@ -258,16 +263,15 @@ TEST_F(QuantizedBase, GgufIsTrainedOnAsItIs) {
         write_gguf_model(wide, nullptr, "", path, how);
         const ModelFiles files = ModelFiles::open(path.string());
         write_dense(files, dir_ / ("dense_" + type), [](const auto&, auto&) {});
-        const ModelFiles dense =
-            ModelFiles::open((dir_ / ("dense_" + type)).string());
+        const ModelFiles dense = ModelFiles::open((dir_ / ("dense_" + type)).string());
         Decoder::Options options;
         options.trained = Decoder::Trained::adapter;
         options.lora = all_linears();
         EXPECT_TRUE(result_of(files, options) == result_of(dense, options));
         DecoderHarness run(files, options);
-        EXPECT_GT(run.device->memory().current_by[static_cast<std::size_t>(
-                      Purpose::quantized_weights)],
-                  0);  // q and k
+        EXPECT_GT(
+            run.device->memory().current_by[static_cast<std::size_t>(Purpose::quantized_weights)],
+            0);  // q and k
         EXPECT_GT(run.model.mapped_bytes(), 0);
     }
 }
@@ -316,8 +320,7 @@ TEST_F(QuantizedBase, MemoryOfACardIsWhatItsPurposesSay) {
     EXPECT_EQ(before, at(all, Purpose::decoded_weights));
 }
 
-class StreamedBase : public QuantizedBase,
-                     public ::testing::WithParamInterface<DeviceProfile> {};
+class StreamedBase : public QuantizedBase, public ::testing::WithParamInterface<DeviceProfile> {};
 // The processor streams nothing.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StreamedBase);
 INSTANTIATE_TEST_SUITE_P(Cuda, StreamedBase, ::testing::ValuesIn(testing::card_profiles()),
@@ -328,13 +331,17 @@ TEST_P(StreamedBase, IsTheResidentOneBitForBit) {
     for (const auto& change : std::vector<std::function<void(LoraSettings&)>>{
              [](LoraSettings&) {},
              [](LoraSettings& lora) { lora.lora_dropout = 0; },
-             [](LoraSettings& lora) { lora.target_modules = {"q_proj", "down_proj"}; },
+             [](LoraSettings& lora) {
+                 lora.target_modules = {"q_proj", "down_proj"};
+             },
              [](LoraSettings& lora) {
                  lora.use_dora = true;
                  lora.lora_dropout = 0;
              },
              [](LoraSettings& lora) { lora.use_dora = true; },
-             [](LoraSettings& lora) { lora.rank_pattern = {{"v_proj", 2}}; },
+             [](LoraSettings& lora) {
+                 lora.rank_pattern = {{"v_proj", 2}};
+             },
              [](LoraSettings& lora) {
                  // Zeros of a slot that another layer's adapter writes.
                  lora.rank_pattern = {{"layers.1.self_attn.q_proj", 8}};
@@ -342,9 +349,8 @@ TEST_P(StreamedBase, IsTheResidentOneBitForBit) {
              },
          }) {
         for (const DType compute : {DType::f32, DType::bf16}) {
-            for (const Recompute recompute :
-                 {Recompute::nothing, Recompute::norms_and_activation, Recompute::gate_up,
-                  Recompute::block}) {
+            for (const Recompute recompute : {Recompute::nothing, Recompute::norms_and_activation,
+                                              Recompute::gate_up, Recompute::block}) {
                 Decoder::Options options;
                 options.compute = compute;
                 options.trained = Decoder::Trained::adapter;
@@ -401,10 +407,10 @@ TEST_P(QuantizedGolden, Logits) {
         for (const std::int64_t place : golden.places()) {
             for (std::int64_t v = 0; v < vocab; ++v)
                 worst = std::max(
-                    worst, std::fabs(static_cast<double>(
-                               got[row * static_cast<std::size_t>(vocab) +
-                                   static_cast<std::size_t>(v)] -
-                               want.values[static_cast<std::size_t>(place * vocab + v)])));
+                    worst,
+                    std::fabs(static_cast<double>(
+                        got[row * static_cast<std::size_t>(vocab) + static_cast<std::size_t>(v)] -
+                        want.values[static_cast<std::size_t>(place * vocab + v)])));
             ++row;
         }
         EXPECT_LE(worst, 3e-4);
@@ -432,9 +438,9 @@ TEST_P(QuantizedGolden, Gradients) {
             std::vector<float> mean = run.values(parameter.gradient);
             for (float& value : mean)
                 value = static_cast<float>(static_cast<double>(value) / targets);
-            EXPECT_LE(testing::relative_error(mean.data(),
-                                              golden.at("grad." + parameter.name).values),
-                      1e-4)
+            EXPECT_LE(
+                testing::relative_error(mean.data(), golden.at("grad." + parameter.name).values),
+                1e-4)
                 << parameter.name;
         }
     });

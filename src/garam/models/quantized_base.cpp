@@ -40,13 +40,6 @@ QuantizedLayout layout_of(const BaseQuantization& quantize, const Shape& shape) 
     return layout;
 }
 
-bool is_skipped(const BaseQuantization& quantize, const std::string& module) {
-    return std::any_of(quantize.skip_modules.begin(), quantize.skip_modules.end(),
-                       [&](const std::string& skipped) {
-                           return module == skipped || module.ends_with("." + skipped);
-                       });
-}
-
 std::int64_t QuantizedLayout::bytes() const {
     const std::int64_t codes = align_up(code_bytes);
     if (!is_four_bit(matrix.format)) return codes;

@@ -30,7 +30,5 @@ QuantizedMatrix stored_codes(const StoredTensor& tensor);
 std::optional<QuantizedLayout> stored_layout(const StoredTensor& tensor);
 // A weight [rows, columns] that is to be quantised.
 QuantizedLayout layout_of(const BaseQuantization& quantize, const Shape& shape);
-// Whether the module stays as it is.
-bool is_skipped(const BaseQuantization& quantize, const std::string& module);
 
 }  // namespace garam

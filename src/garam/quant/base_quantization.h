@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "garam/quant/quantized_matrix.h"
@@ -14,8 +15,12 @@ struct BaseQuantization {
     QuantFormat format = QuantFormat::fp4;  // nf4 or fp4
     std::int64_t block = 64;
     bool double_quantization = false;
-    // Modules that stay as they are: a name ("lm_head", "model.layers.0.mlp.down_proj") or its last part.
+    // Modules that stay as they are, in Transformers' way: a name or its beginning up to a dot
+    // ("model.layers.0"), or its end ("down_proj").
     std::vector<std::string> skip_modules;
 };
+
+// Whether `module`, such as "model.layers.0.mlp.down_proj", stays as it is.
+bool is_skipped(const BaseQuantization& options, std::string_view module);
 
 }  // namespace garam

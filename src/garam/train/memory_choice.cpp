@@ -135,8 +135,8 @@ MemoryChoice choose_memory(const MemoryQuestion& question) {
             MemoryChoice choice = planner.choose(merged, recompute);
             if (choice.fits) {
                 // What recomputes more, or merges less, is not faster but by decoding less.
-                const bool decodes = choice.plan.resident_projections <
-                                     choice.plan.streamable_projections;
+                const bool decodes =
+                    choice.plan.resident_projections < choice.plan.streamable_projections;
                 const bool is_first = merged == all.front();
                 if (!best || choice.plan.step_time.seconds() < best->plan.step_time.seconds())
                     best = choice;

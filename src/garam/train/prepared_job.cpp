@@ -7,6 +7,7 @@
 #include "garam/core/parallel.h"
 #include "garam/data/samples/sample_selection.h"
 #include "garam/ops/product_tuning.h"
+#include "garam/quant/four_bit.h"
 #include "garam/text/chat_template_source.h"
 #include "garam/train/memory_choice.h"
 #include "garam/train/memory_table.h"
@@ -101,6 +102,16 @@ std::string config_fingerprint(const JobConfig& config, const ModelFiles& files,
     json.set("train.adam_epsilon", train.adam_epsilon);
     json.set("train.max_grad_norm", train.max_grad_norm);
     add_options(train, json);
+    if (engine.model.quantize) {
+        const BaseQuantization& quantize = *engine.model.quantize;
+        json.set("bnb_4bit_quant_type", name_of(quantize.format));
+        json.set("bnb_4bit_use_double_quant", quantize.double_quantization);
+        json.set("bnb_4bit_block_size", quantize.block);
+        Json::Array skipped;
+        for (const std::string& name : quantize.skip_modules)
+            skipped.emplace_back(name);
+        json.set("llm_int8_skip_modules", std::move(skipped));
+    }
     if (engine.model.lora) {
         const LoraSettings& lora = *engine.model.lora;
         json.set("lora.r", lora.r);
@@ -254,10 +265,22 @@ void note_what_changes_nothing(PreparedJob& job) {
     if (train.torch_compile)
         job.notes.push_back(
             "train.torch_compile changes nothing: there is nothing to compile at run time");
+    const auto in_four_bits = [](const StoredTensor& tensor) { return tensor.four_bit != nullptr; };
+    if (job.config.four_bit.load_in_4bit && std::ranges::any_of(job.files.tensors(), in_four_bits))
+        job.notes.push_back(
+            "load_in_4bit: what the base has in 4 bits already is used as it is; bnb_4bit_ keys "
+            "are of "
+            "other linears");
     if (!train.dataloader_pin_memory)
         job.notes.push_back(
             "train.dataloader_pin_memory changes nothing: batches always go to a card through "
             "pinned memory");
+}
+
+bool computes_in_bf16(const JobConfig& config, const DeviceProfile& profile) {
+    if (config.train.bf16) return *config.train.bf16;
+    if (config.four_bit.compute_dtype != "auto") return config.four_bit.compute_dtype == "bfloat16";
+    return profile.fast_bf16;
 }
 
 // auto is settled by PreparedJob::plan().
@@ -422,7 +445,8 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config, const ReadingProgr
     note_what_changes_nothing(*job);
 
     EngineOptions& engine = job->engine;
-    engine.model.compute = train.bf16.value_or(job->profile.fast_bf16) ? DType::bf16 : DType::f32;
+    engine.model.compute = computes_in_bf16(job->config, job->profile) ? DType::bf16 : DType::f32;
+    engine.model.quantize = base_quantization(job->config);
     engine.model.seed = static_cast<std::uint64_t>(train.seed);
     engine.model.max_positions =
         std::max(job->training_bounds.longest, job->evaluation_bounds.longest);
