@@ -6,6 +6,7 @@
 #include "garam/quant/four_bit.h"
 #include "garam/train/data_keys.h"
 #include "garam/train/foreign_keys.h"
+#include "garam/train/memory_table.h"
 
 namespace garam {
 
@@ -258,6 +259,11 @@ ConfigTable describe(JobConfig& config) {
               "Threads to compute with; 0: all processors that this process may use.",
               between(0, 4096));
     describe_four_bit(config.four_bit, table);
+    table.add("memory.limit", &config.memory_limit,
+              "Most memory that is reserved on the device, such as 6GB or 5.5GiB, the driver's own "
+              "apart; auto: what is free. With train.gradient_checkpointing=auto the fastest plan "
+              "that fits is taken: what is kept for the backward, how many micro-batches run as "
+              "one, how much of a quantised base stays decoded. See garam plan.");
     describe(config.data, table);
     describe_lora(config, table);
     describe(config.train, table);
@@ -279,6 +285,7 @@ std::optional<BaseQuantization> base_quantization(const JobConfig& config) {
 void validate(const JobConfig& config) {
     if (config.model.empty())
         throw Error("model is not set: name a model folder or a GGUF file (model=PATH)");
+    memory_limit_bytes(config.memory_limit);
     validate(config.data);
     if (config.train.output_dir.empty())
         throw Error("train.output_dir is empty: name a folder for the run");

@@ -28,10 +28,11 @@ struct FourBitKeys {
 };
 
 struct JobConfig {
-    std::string model;            // folder of a Hugging Face model, or a GGUF file
-    std::string adapter;          // folder of an adapter to go on with; empty: a new one
-    std::string device = "auto";  // auto, cpu, cuda, cuda:N
-    int threads = 0;              // 0: all processors
+    std::string model;                  // folder of a Hugging Face model, or a GGUF file
+    std::string adapter;                // folder of an adapter to go on with; empty: a new one
+    std::string device = "auto";        // auto, cpu, cuda, cuda:N
+    int threads = 0;                    // 0: all processors
+    std::string memory_limit = "auto";  // train/memory_table.h
     FourBitKeys four_bit;
     DataConfig data;
     // PEFT leaves target_modules to a table by model type, which has q_proj and v_proj for the

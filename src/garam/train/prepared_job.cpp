@@ -10,6 +10,7 @@
 #include "garam/quant/four_bit.h"
 #include "garam/text/chat_template_source.h"
 #include "garam/train/memory_choice.h"
+#include "garam/train/memory_table.h"
 #include "garam/train/vocabulary.h"
 
 namespace garam {
@@ -293,6 +294,19 @@ Recompute recompute_from_name(const std::string& name) {
                 "(block), offload, auto");
 }
 
+Error beyond_limit(const JobConfig& config, const MemoryChoice& choice) {
+    const auto mib = [](std::int64_t bytes) {
+        return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
+    };
+    std::string advice = "lower train.per_device_train_batch_size or train.max_length";
+    if (config.train.gradient_checkpointing != "auto")
+        advice = "set train.gradient_checkpointing=auto, or " + advice;
+    return Error("memory.limit: " + config.memory_limit + " does not suffice, the smallest plan (" +
+                 name_of(choice.recompute) + ") needs " + mib(choice.plan.peak_bytes()) +
+                 " on the device, of which there are " + mib(choice.room) + ", and " +
+                 mib(choice.plan.pinned_bytes) + " of pinned host memory: raise it, or " + advice);
+}
+
 }  // namespace
 
 LoaderOptions loader_options(const JobConfig& config) {
@@ -342,6 +356,7 @@ MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
     const TrainConfig& train = config.train;
     const std::int64_t asked = train.per_device_train_batch_size;
     const std::int64_t step = asked * train.gradient_accumulation_steps;
+    const std::int64_t limit = memory_limit_bytes(config.memory_limit);
     const auto choose = [&] {
         MemoryQuestion question{profile,
                                 files,
@@ -352,6 +367,7 @@ MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
         question.chooses_recompute = train.gradient_checkpointing == "auto";
         const bool may_merge = train.merge_micro_batches == "auto" && profile.is_cuda();
         question.merged = merged > 0 ? merged : may_merge ? 0 : 1;
+        question.limit = limit;
         return choose_memory(question);
     };
     if (train.auto_find_batch_size && earlier != nullptr &&
@@ -376,7 +392,9 @@ MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
                         std::to_string(train.per_device_train_batch_size) + " rows in each of " +
                         std::to_string(accumulation) + " passes make the same step of " +
                         std::to_string(step));
+    if (limit > 0 && !choice.fits) throw beyond_limit(config, choice);
     engine.recompute = choice.recompute;
+    engine.model.resident_projections = choice.resident_projections;
     merged_micro_batches = choice.merged;
     if (choice.merged > 1)
         notes.push_back("memory allows " + std::to_string(choice.merged) + " of the " +
