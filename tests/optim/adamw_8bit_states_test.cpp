@@ -23,15 +23,18 @@ DeviceProfile paging_processor() {
     return profile;
 }
 
-// The processor, one that pages, and the cards.
-std::vector<std::unique_ptr<Device>> devices() {
-    std::vector<std::unique_ptr<Device>> result;
-    result.push_back(make_cpu_device());
-    result.push_back(make_cpu_device(paging_processor()));
-    for (const DeviceProfile& card : testing::cards())
-        result.push_back(make_cuda_device(card));
-    return result;
-}
+class AdamW8bitStates : public ::testing::TestWithParam<DeviceProfile> {
+  protected:
+    const std::unique_ptr<Device> device_ =
+        GetParam().compute_capability == 0 ? make_cpu_device(GetParam()) : make_device(GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(Cpu, AdamW8bitStates,
+                         ::testing::Values(detect_cpu_profile(), paging_processor()),
+                         [](const auto& test) {
+                             return std::string(test.param.is_cuda() ? "paging" : "cpu");
+                         });
+INSTANTIATE_TEST_SUITE_P(Cuda, AdamW8bitStates, ::testing::ValuesIn(testing::cards()),
+                         [](const auto& test) { return testing::card_name(test.param); });
 
 struct Setting {
     Shape shape;
@@ -143,59 +146,55 @@ OptimizerOptions named(const char* name) {
 // Tensors around the size where states change, with tails of blocks.
 const std::vector<Setting> kAdapter = {{{16, 300}}, {{4095}}, {{64, 64}}, {{3, 5}}, {{5003}}};
 
-TEST(AdamW8bitStates, SmallTensorsKeepThirtyTwoBits) {
-    for (const auto& device : devices()) {
-        Job coded(*device, named("adamw_8bit"), kAdapter);
-        Job plain(*device, named("adamw_torch"), kAdapter);
-        const auto states = coded.optimizer().states();
-        const std::vector<std::string> names = {
-            "p0.exp_avg.codes",     "p0.exp_avg.absmax", "p0.exp_avg_sq.codes",
-            "p0.exp_avg_sq.absmax", "p1.exp_avg",        "p1.exp_avg_sq",
-            "p2.exp_avg.codes",     "p2.exp_avg.absmax", "p2.exp_avg_sq.codes",
-            "p2.exp_avg_sq.absmax", "p3.exp_avg",        "p3.exp_avg_sq",
-            "p4.exp_avg.codes",     "p4.exp_avg.absmax", "p4.exp_avg_sq.codes",
-            "p4.exp_avg_sq.absmax"};
-        ASSERT_EQ(states.size(), names.size());
-        for (std::size_t i = 0; i < names.size(); ++i)
-            EXPECT_EQ(states[i].first, names[i]);
-        EXPECT_TRUE(states[0].second.shape() == Shape({16, 300}));
-        EXPECT_EQ(states[0].second.dtype(), DType::u8);
-        EXPECT_TRUE(states[1].second.shape() == Shape({19}));
-        for (int t = 1; t <= 3; ++t) {
-            coded.step(t);
-            plain.step(t);
-        }
-        const auto a = coded.bytes(), b = plain.bytes();
-        EXPECT_EQ(a[1].second, b[1].second);
-        EXPECT_EQ(a[3].second, b[3].second);
-        EXPECT_NE(a[0].second, b[0].second);
-        EXPECT_NE(a[4].second, b[4].second);
+TEST_P(AdamW8bitStates, SmallTensorsKeepThirtyTwoBits) {
+    Job coded(*device_, named("adamw_8bit"), kAdapter);
+    Job plain(*device_, named("adamw_torch"), kAdapter);
+    const auto states = coded.optimizer().states();
+    const std::vector<std::string> names = {
+        "p0.exp_avg.codes",     "p0.exp_avg.absmax", "p0.exp_avg_sq.codes",
+        "p0.exp_avg_sq.absmax", "p1.exp_avg",        "p1.exp_avg_sq",
+        "p2.exp_avg.codes",     "p2.exp_avg.absmax", "p2.exp_avg_sq.codes",
+        "p2.exp_avg_sq.absmax", "p3.exp_avg",        "p3.exp_avg_sq",
+        "p4.exp_avg.codes",     "p4.exp_avg.absmax", "p4.exp_avg_sq.codes",
+        "p4.exp_avg_sq.absmax"};
+    ASSERT_EQ(states.size(), names.size());
+    for (std::size_t i = 0; i < names.size(); ++i)
+        EXPECT_EQ(states[i].first, names[i]);
+    EXPECT_TRUE(states[0].second.shape() == Shape({16, 300}));
+    EXPECT_EQ(states[0].second.dtype(), DType::u8);
+    EXPECT_TRUE(states[1].second.shape() == Shape({19}));
+    for (int t = 1; t <= 3; ++t) {
+        coded.step(t);
+        plain.step(t);
     }
+    const auto a = coded.bytes(), b = plain.bytes();
+    EXPECT_EQ(a[1].second, b[1].second);
+    EXPECT_EQ(a[3].second, b[3].second);
+    EXPECT_NE(a[0].second, b[0].second);
+    EXPECT_NE(a[4].second, b[4].second);
 }
 
 // Blocks follow each tensor: what lies beside it in memory does not matter. And it is one op for
 // all that learn alike.
-TEST(AdamW8bitStates, TensorsDoNotSeeTheirNeighbours) {
-    for (const auto& device : devices()) {
-        std::vector<Setting> settings = kAdapter;
-        settings[2].weight_decay = false;
-        settings.push_back({{70, 70}, true, 16});
-        Job together(*device, named("adamw_8bit"), settings);
+TEST_P(AdamW8bitStates, TensorsDoNotSeeTheirNeighbours) {
+    std::vector<Setting> settings = kAdapter;
+    settings[2].weight_decay = false;
+    settings.push_back({{70, 70}, true, 16});
+    Job together(*device_, named("adamw_8bit"), settings);
+    for (int t = 1; t <= 3; ++t)
+        together.step(t);
+    // 8 bits: 0 and 4, 2, 5; in fp32: 1, 3.
+    EXPECT_EQ(together.meter().total().calls, 5);
+    const auto all = together.bytes();
+    for (std::size_t i = 0; i < settings.size(); ++i) {
+        Job alone(*device_, named("adamw_8bit"), {settings[i]});
         for (int t = 1; t <= 3; ++t)
-            together.step(t);
-        // 8 bits: 0 and 4, 2, 5; in fp32: 1, 3.
-        EXPECT_EQ(together.meter().total().calls, 5);
-        const auto all = together.bytes();
-        for (std::size_t i = 0; i < settings.size(); ++i) {
-            Job alone(*device, named("adamw_8bit"), {settings[i]});
-            for (int t = 1; t <= 3; ++t)
-                alone.step(t);
-            for (const auto& [name, bytes] : alone.bytes()) {
-                const std::string theirs = "p" + std::to_string(i) + name.substr(2);
-                for (const auto& [other, value] : all) {
-                    if (other == theirs) {
-                        EXPECT_EQ(value, bytes) << theirs;
-                    }
+            alone.step(t);
+        for (const auto& [name, bytes] : alone.bytes()) {
+            const std::string theirs = "p" + std::to_string(i) + name.substr(2);
+            for (const auto& [other, value] : all) {
+                if (other == theirs) {
+                    EXPECT_EQ(value, bytes) << theirs;
                 }
             }
         }
@@ -203,61 +202,55 @@ TEST(AdamW8bitStates, TensorsDoNotSeeTheirNeighbours) {
 }
 
 // More chunks than slots, with a tensor across their edges; what is small stays on the device.
-TEST(AdamW8bitStates, PagedIsUnpagedToTheBit) {
+TEST_P(AdamW8bitStates, PagedIsUnpagedToTheBit) {
     const std::vector<Setting> settings = {{{1000, 2000}},      {{4095}},
                                            {{300, 4001}},       {{2500, 2500}},
                                            {{90, 1000}, false}, {{4000}, false}};
-    for (const auto& device : devices()) {
-        for (const auto& [paged, plain] : {std::pair{"paged_adamw_8bit", "adamw_8bit"},
-                                           std::pair{"paged_adamw_32bit", "adamw_torch"}}) {
-            Job here(*device, named(plain), settings);
-            for (int t = 1; t <= 3; ++t)
-                here.step(t);
-            const std::int64_t pinned = device->pinned().current;
-            Job pages(*device, named(paged), settings);
-            EXPECT_EQ(device->pinned().current > pinned, device->profile().is_cuda());
-            for (int t = 1; t <= 2; ++t)
-                pages.step(t);
-            pages.step(3, std::numeric_limits<float>::quiet_NaN());  // changes nothing
-            pages.step(3);
-            EXPECT_EQ(here.bytes(), pages.bytes()) << paged;
-        }
+    for (const auto& [paged, plain] : {std::pair{"paged_adamw_8bit", "adamw_8bit"},
+                                       std::pair{"paged_adamw_32bit", "adamw_torch"}}) {
+        Job here(*device_, named(plain), settings);
+        for (int t = 1; t <= 3; ++t)
+            here.step(t);
+        const std::int64_t pinned = device_->pinned().current;
+        Job pages(*device_, named(paged), settings);
+        EXPECT_EQ(device_->pinned().current > pinned, device_->profile().is_cuda());
+        for (int t = 1; t <= 2; ++t)
+            pages.step(t);
+        pages.step(3, std::numeric_limits<float>::quiet_NaN());  // changes nothing
+        pages.step(3);
+        EXPECT_EQ(here.bytes(), pages.bytes()) << paged;
     }
 }
 
 // Masters and states are all that a run needs: what checkpoints rely on.
-TEST(AdamW8bitStates, TwiceNStepsAreNStepsResumedAndNSteps) {
+TEST_P(AdamW8bitStates, TwiceNStepsAreNStepsResumedAndNSteps) {
     const std::vector<Setting> settings = {{{500, 1000}}, {{4095}}, {{5003}}};
-    for (const auto& device : devices()) {
-        for (const char* name : {"adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit"}) {
-            Job straight(*device, named(name), settings);
-            for (int t = 1; t <= 3; ++t)
-                straight.step(t);
-            Job resumed(*device, named(name), settings);
-            resumed.step(1);  // what it was before does not matter
-            resumed.restore(straight.bytes());
-            for (int t = 4; t <= 6; ++t) {
-                straight.step(t);
-                resumed.step(t);
-            }
-            EXPECT_EQ(straight.bytes(), resumed.bytes()) << name;
+    for (const char* name : {"adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit"}) {
+        Job straight(*device_, named(name), settings);
+        for (int t = 1; t <= 3; ++t)
+            straight.step(t);
+        Job resumed(*device_, named(name), settings);
+        resumed.step(1);  // what it was before does not matter
+        resumed.restore(straight.bytes());
+        for (int t = 4; t <= 6; ++t) {
+            straight.step(t);
+            resumed.step(t);
         }
+        EXPECT_EQ(straight.bytes(), resumed.bytes()) << name;
     }
 }
 
-TEST(AdamW8bitStates, ANaNScaleChangesNothing) {
-    for (const auto& device : devices()) {
-        Job run(*device, named("paged_adamw_8bit"), {{{500, 300}}, {{5003}, false}});
-        run.step(1);
-        const auto before = run.bytes();
-        run.step(2, std::numeric_limits<float>::quiet_NaN());
-        EXPECT_EQ(run.bytes(), before);
-    }
+TEST_P(AdamW8bitStates, ANaNScaleChangesNothing) {
+    Job run(*device_, named("paged_adamw_8bit"), {{{500, 300}}, {{5003}, false}});
+    run.step(1);
+    const auto before = run.bytes();
+    run.step(2, std::numeric_limits<float>::quiet_NaN());
+    EXPECT_EQ(run.bytes(), before);
 }
 
 // Bytes of the plan are the bytes taken: a quarter of fp32's and 2 / 64 of that for the scales;
 // paged, slots for them on the device and all of them on the host.
-TEST(AdamW8bitStates, TheDryDeviceCountsTheSameBytes) {
+TEST(AdamW8bit, TheDryDeviceCountsTheSameBytes) {
     const std::vector<Setting> settings = {{{5120, 1000}}, {{4095}}};  // 20,000 blocks
     struct Case {
         const char* name;
@@ -293,7 +286,7 @@ TEST(AdamW8bitStates, TheDryDeviceCountsTheSameBytes) {
 }
 
 // bitsandbytes' own 8-bit optimiser on a tensor that keeps fp32 states.
-TEST(AdamW8bitStates, GoldenSmallTensor) {
+TEST(AdamW8bit, GoldenSmallTensor) {
     GARAM_REQUIRE_DATA("golden/optim8bit/adamw8bit_small_3x100_fp32state.safetensors");
     const auto file = SafetensorsFile::open(testing::data_dir() / "golden" / "optim8bit" /
                                             "adamw8bit_small_3x100_fp32state.safetensors");
