@@ -12,6 +12,7 @@
 #   tune         the 2.4B step as the heuristic multiplies, and by a table tuned here
 #   offload      the 2.4B step with block inputs kept on the card, and in pinned host memory
 #   lora         the ops on groups of adapters beside their bytes
+#   optimizer    a step under each of AdamW's names beside its bytes
 #   peers        Transformers + PEFT on the same shapes, bf16
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -73,7 +74,7 @@ bench() { # LABEL ARGUMENT…
 
 part_parity() {
     local room
-    for room in runtime ops nn models serve train; do tests "${room}_tests" '*uda*' 150; done
+    for room in runtime ops optim nn models serve train; do tests "${room}_tests" '*uda*' 150; done
 }
 part_parity_ptx() {
     local name
@@ -137,6 +138,13 @@ part_lora() {
     local log=$OUT/lora.log
     : >"$log"
     limited 100 "$log" "$WORK/bin/lora_bench" || note "lora: ended with $?"
+    tee -a "$SUMMARY" <"$log"
+}
+
+part_optimizer() {
+    local log=$OUT/optimizer.log
+    : >"$log"
+    limited 100 "$log" "$WORK/bin/optimizer_bench" || note "optimizer: ended with $?"
     tee -a "$SUMMARY" <"$log"
 }
 part_bench8b() { bench 8b-2x4x2048 --shape llama-8b --batch 2 --accumulation 4 --length 2048 --steps 4 --warmup 3; }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <fstream>
 #include <map>
 #include <numeric>
 
@@ -39,8 +40,10 @@ double seconds_since(Clock::time_point begin) {
 
 struct Options {
     std::string shape = "tiny", device = "auto", recompute = "none", folder, tune, products, isa;
+    std::string optim = "adamw_torch";
     std::int64_t batch = 16, length = 512, accumulation = 1, merge = 1, rank = 16;
     std::int64_t steps = 8, warmup = 4, decode = 0;
+    std::vector<std::int64_t> lengths;  // of samples, one after the other; empty: all `length`
     double dropout = 0.05;
     bool ops = false, phases = false, no_roofs = false, f32 = false, per_core = false;
 };
@@ -127,35 +130,60 @@ Roofs measure_roofs(Device& device) {
     return roofs;
 }
 
-std::vector<TokenBatch> random_step(const Options& options, std::int64_t vocab,
-                                    std::uint64_t seed) {
-    Random random(seed);
+// Lengths of real samples, as the peers' scripts read them.
+std::vector<std::int64_t> read_lengths(const std::string& path) {
+    std::ifstream file(path);
+    std::vector<std::int64_t> lengths;
+    for (std::int64_t length = 0; file >> length;)
+        lengths.push_back(length);
+    if (lengths.empty()) throw Error("--lengths: no numbers in " + path);
+    return lengths;
+}
+
+std::vector<TokenBatch> random_step(const Options& options, std::int64_t vocab, std::int64_t step) {
+    Random random(static_cast<std::uint64_t>(step));
     std::vector<TokenBatch> batches;
-    std::int64_t sample = 0;
+    std::int64_t sample = step * options.accumulation * options.batch;
     for (std::int64_t m = 0; m < options.accumulation; ++m) {
         TokenBatch batch;
-        for (std::int64_t s = 0; s < options.batch; ++s) {
-            std::vector<std::int32_t> ids(static_cast<std::size_t>(options.length));
+        for (std::int64_t s = 0; s < options.batch; ++s, ++sample) {
+            std::int64_t length = options.length;
+            if (!options.lengths.empty()) {
+                const auto place = static_cast<std::size_t>(sample) % options.lengths.size();
+                length = std::min(length, options.lengths[place]);
+            }
+            std::vector<std::int32_t> ids(static_cast<std::size_t>(length));
             for (std::int32_t& id : ids)
                 id = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(vocab)));
-            batch.append(ids, ids, sample++);
+            batch.append(ids, ids, sample);
         }
         batches.push_back(std::move(batch));
     }
     return merge_micro_batches(std::move(batches), options.merge);
 }
 
+// What steps have to do.
+struct Work {
+    double tokens = 0, targets = 0, pairs = 0;  // pairs of tokens that attend
+    void add(const std::vector<TokenBatch>& step) {
+        for (const TokenBatch& batch : step) {
+            for (std::size_t s = 1; s < batch.cu_seqlens.size(); ++s) {
+                const double length = batch.cu_seqlens[s] - batch.cu_seqlens[s - 1];
+                tokens += length;
+                targets += length - 1;
+                pairs += length * (length + 1) / 2;
+            }
+        }
+    }
+};
+
 // Arithmetic that serves the result: a frozen weight takes 2 flops forward and 2 for its input's
 // gradient, an adapter's weight 2 more, attention what its allowed pairs take; nothing recomputed.
-double useful_flops(const ModelShape& s, const Options& o, std::int64_t adapter_weights) {
-    const auto tokens = static_cast<double>(o.batch * o.length * o.accumulation);
-    const auto targets = static_cast<double>(o.batch * (o.length - 1) * o.accumulation);
-    const auto length = static_cast<double>(o.length);
-    const double pairs = tokens * (length + 1) / 2;
-    return 4 * static_cast<double>(s.linear_weights()) * tokens +
-           4 * static_cast<double>(s.head_weights()) * targets +
-           6 * static_cast<double>(adapter_weights) * tokens +
-           12 * pairs * static_cast<double>(s.heads * s.head_dim * s.layers);
+double useful_flops(const ModelShape& s, const Work& work, std::int64_t adapter_weights) {
+    return 4 * static_cast<double>(s.linear_weights()) * work.tokens +
+           4 * static_cast<double>(s.head_weights()) * work.targets +
+           6 * static_cast<double>(adapter_weights) * work.tokens +
+           12 * work.pairs * static_cast<double>(s.heads * s.head_dim * s.layers);
 }
 
 Recompute recompute_of(const std::string& name) {
@@ -214,6 +242,7 @@ void print_ops(TrainingEngine& engine, const std::vector<TokenBatch>& step, cons
 EngineOptions engine_options_of(const Options& o, const DeviceProfile& profile) {
     EngineOptions engine_options;
     engine_options.recompute = recompute_of(o.recompute);
+    engine_options.optimizer = optimizer_from_name(o.optim);
     Decoder::Options& model = engine_options.model;
     model.compute = profile.fast_bf16 && !o.f32 ? DType::bf16 : DType::f32;
     model.trained = Decoder::Trained::adapter;
@@ -267,9 +296,10 @@ void bench_steps(const Options& o, Device& device, const ModelFiles& files, cons
 
     std::vector<double> host, card;
     double loss = 0;
+    Work work;
     std::vector<TokenBatch> step;
     for (std::int64_t i = 0; i < o.warmup + o.steps; ++i) {
-        step = random_step(o, shape.vocab, static_cast<std::uint64_t>(i));
+        step = random_step(o, shape.vocab, i);
         const Clock::time_point begin = Clock::now();
         double device_seconds = 0;
         TrainingEngine::StepResult result;
@@ -280,16 +310,19 @@ void bench_steps(const Options& o, Device& device, const ModelFiles& files, cons
         if (i < o.warmup) continue;
         host.push_back(seconds);
         card.push_back(device_seconds);
+        work.add(step);
     }
     const Spread s = spread_of(host);
     const Spread d = spread_of(card);
-    const auto tokens = static_cast<double>(o.batch * o.length * o.accumulation);
-    const double flops = useful_flops(shape, o, plan.trainable_elements);
+    const double tokens = work.tokens / static_cast<double>(o.steps);
+    const double flops =
+        useful_flops(shape, work, plan.trainable_elements) / static_cast<double>(o.steps);
     std::printf(
-        "step %.4f s (%.4f-%.4f of %zu), device %.4f, wall/device %.3f, %.0f tok/s, %.3g "
+        "step %.4f s (%.4f-%.4f of %zu), device %.4f, wall/device %.3f, %.0f tokens, %.0f tok/s, "
+        "%.3g "
         "useful TFLOP/s = %.1f %% of the roof, loss %.3f, garam peak %.2f GiB\n",
-        s.median, s.least, s.most, host.size(), d.median, s.median / d.median, tokens / s.median,
-        flops / s.median * 1e-12, 100 * flops / s.median / roofs.flops, loss,
+        s.median, s.least, s.most, host.size(), d.median, s.median / d.median, tokens,
+        tokens / s.median, flops / s.median * 1e-12, 100 * flops / s.median / roofs.flops, loss,
         static_cast<double>(device.memory().peak) / (1 << 30));
     // As training runs them: the host waits for the last one only.
     const Clock::time_point begin = Clock::now();
@@ -375,9 +408,12 @@ int run(int argc, char** argv) {
     app.add_option("--device", o.device, "auto, cpu, cuda, cuda:N");
     app.add_option("--batch", o.batch, "samples of a micro-batch");
     app.add_option("--length", o.length, "tokens of a sample");
+    std::string lengths;
+    app.add_option("--lengths", lengths, "file of real samples' lengths, cut to --length");
     app.add_option("--accumulation", o.accumulation, "micro-batches of a step");
     app.add_option("--merge", o.merge, "micro-batches run as one");
     app.add_option("--recompute", o.recompute, "none, norms+activation, gate_up, block, offload");
+    app.add_option("--optim", o.optim, "a name of train.optim");
     app.add_option("--rank", o.rank, "LoRA's r, on all linears");
     app.add_option("--dropout", o.dropout, "lora_dropout");
     app.add_option("--steps", o.steps, "timed");
@@ -394,6 +430,7 @@ int run(int argc, char** argv) {
                    "no more of the processor than generic, avx2, avx512 or avx512_bf16");
     app.add_flag("--per_core", o.per_core, "one thread, in processor time");
     CLI11_PARSE(app, argc, argv);
+    if (!lengths.empty()) o.lengths = read_lengths(lengths);
     if (o.per_core) set_num_threads(1);
     Clock::per_core = o.per_core;
     const ModelShape& shape = model_shape(o.shape);

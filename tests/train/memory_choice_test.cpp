@@ -74,9 +74,11 @@ TEST_F(MemoryChoiceTest, NeverPlansBeyondWhatIsFreeWhereSomethingFits) {
     for (std::int64_t free = most.plan.total_bytes; free > most.plan.total_bytes / 2;
          free -= most.plan.total_bytes / 40) {
         const MemoryChoice choice = choose(free + kDriver, true);
-        EXPECT_TRUE(choice.plan.total_bytes <= free ||
-                    (choice.merged == 1 && choice.recompute == Recompute::offload))
+        EXPECT_EQ(choice.plan.peak_bytes() <= free, choice.fits)
             << free << ": " << choice.plan.total_bytes << " " << name_of(choice.recompute);
+        if (!choice.fits) {
+            EXPECT_EQ(choice.merged, 1);
+        }
     }
 }
 
