@@ -138,6 +138,9 @@ void OpRun::set(int tensor, const std::vector<double>& values) {
                 reinterpret_cast<float*>(memory.now.data())[at] = value;
             else if (memory.dtype == DType::bf16)
                 reinterpret_cast<bfloat16*>(memory.now.data())[at] = bfloat16(value);
+            else if (memory.dtype == DType::u8)
+                reinterpret_cast<std::uint8_t*>(memory.now.data())[at] =
+                    static_cast<std::uint8_t>(value);
             else
                 reinterpret_cast<float16*>(memory.now.data())[at] = float16(value);
         }
@@ -290,6 +293,9 @@ std::vector<double> OpRun::read(const Memory& memory,
                     break;
                 case DType::f16:
                     value = static_cast<float>(reinterpret_cast<const float16*>(bytes.data())[at]);
+                    break;
+                case DType::u8:
+                    value = reinterpret_cast<const std::uint8_t*>(bytes.data())[at];
                     break;
                 case DType::i32:
                     value = reinterpret_cast<const std::int32_t*>(bytes.data())[at];

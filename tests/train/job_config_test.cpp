@@ -204,7 +204,8 @@ TEST(JobConfig, RefusesValuesThatAreNotSupported) {
     EXPECT_NE(refusal_of("lora.init_lora_weights=eva").find("eva is not supported"),
               std::string::npos);
     EXPECT_NE(refusal_of("lora.bias=some").find("none of: none, all"), std::string::npos);
-    EXPECT_NE(refusal_of("train.optim=adamw_8bit").find("not supported"), std::string::npos);
+    EXPECT_NE(refusal_of("train.optim=adafactor").find("not supported"), std::string::npos);
+    EXPECT_NE(refusal_of("train.optim=adamw_4bit").find("paged_adamw_8bit"), std::string::npos);
     EXPECT_NE(refusal_of("train.report_to=wandb").find("tensorboard"), std::string::npos);
     EXPECT_NE(refusal_of("lora.r=0"), "");
     EXPECT_NE(refusal_of("lora.lora_dropout=1"), "");

@@ -1,5 +1,6 @@
 #include "garam/app/config_import.h"
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <optional>
@@ -7,6 +8,7 @@
 #include "garam/app/command_line.h"
 #include "garam/app/data_import.h"
 #include "garam/core/error.h"
+#include "garam/optim/optimizer.h"
 #include "garam/train/job_config.h"
 
 namespace garam {
@@ -281,8 +283,13 @@ class Importer {
 
     void carry_optimizer(const CarryRule& rule, const ConfigLine& line) {
         const std::string word = lower(line.value.text);
-        if (word == "adamw_torch" || word == "adamw_torch_fused" || word == "sgd") {
+        const std::vector<std::string>& known = optimizer_names();
+        if (std::find(known.begin(), known.end(), word) != known.end()) {
             set(rule.ours, word, line);
+        } else if (word.find("adamw") != std::string::npos &&
+                   word.find("8bit") != std::string::npos) {
+            set(rule.ours, "adamw_8bit", line);
+            leave_out(line, "adamw_8bit is taken");
         } else if (word.find("adamw") != std::string::npos) {
             set(rule.ours, "adamw_torch", line);
             if (word != "adamw_hf" && word != "adamw")

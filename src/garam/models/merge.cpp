@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 
 #include "garam/core/error.h"
@@ -13,6 +12,7 @@
 #include "garam/models/decoder_config.h"
 #include "garam/models/model_folder.h"
 #include "garam/models/rope_recovery.h"
+#include "garam/models/sharded_weights.h"
 #include "garam/models/token_rows.h"
 
 namespace garam {
@@ -318,32 +318,6 @@ void without(Json& json, std::string_view key) {
     json = std::move(kept);
 }
 
-struct Shard {
-    std::vector<const StoredTensor*> tensors;
-    std::vector<SafetensorsWriter::Entry> entries;
-    std::int64_t bytes = 0;
-};
-
-std::string shard_name(std::size_t number, std::size_t count) {
-    if (count == 1) return "model.safetensors";
-    char name[64];
-    std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", number + 1, count);
-    return name;
-}
-
-void write_index(const std::filesystem::path& folder, const std::vector<Shard>& shards,
-                 std::int64_t bytes) {
-    Json::Object map;
-    for (std::size_t s = 0; s < shards.size(); ++s) {
-        for (const SafetensorsWriter::Entry& entry : shards[s].entries)
-            map.emplace_back(entry.name, Json(shard_name(s, shards.size())));
-    }
-    Json index;
-    index.set("metadata", Json(Json::Object{{"total_size", Json(bytes)}}));
-    index.set("weight_map", Json(std::move(map)));
-    write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
-}
-
 }  // namespace
 
 struct MergedWeights::Impl {
@@ -469,7 +443,7 @@ MergeReport write_merged_model(const ModelFiles& base, const std::vector<Weighte
     MergeReport report;
     report.dtype = matrix_dtype(base, report.was_quantised);
     if (options.dtype) report.dtype = *options.dtype;
-    std::vector<Shard> shards(1);
+    std::vector<WeightPiece> pieces;
     for (const StoredTensor& tensor : weights.tensors()) {
         DType dtype = report.dtype;
         if (!options.dtype && !base.is_gguf() && !report.was_quantised) {
@@ -480,43 +454,23 @@ MergeReport write_merged_model(const ModelFiles& base, const std::vector<Weighte
                             ", which is no floating-point type");
             dtype = *own;
         }
-        SafetensorsWriter::Entry entry{tensor.name, dtype, tensor.shape};
-        if (!shards.back().tensors.empty() &&
-            shards.back().bytes + entry.bytes() > options.shard_bytes)
-            shards.emplace_back();
-        shards.back().bytes += entry.bytes();
-        report.bytes += entry.bytes();
-        shards.back().tensors.push_back(&tensor);
-        shards.back().entries.push_back(std::move(entry));
+        pieces.push_back({{{tensor.name, dtype, tensor.shape}},
+                          [&tensor, &weights, dtype](SafetensorsWriter& writer) {
+                              if (dtype == DType::f32)
+                                  write_tensor<float>(writer, tensor, weights);
+                              else if (dtype == DType::f16)
+                                  write_tensor<float16>(writer, tensor, weights);
+                              else
+                                  write_tensor<bfloat16>(writer, tensor, weights);
+                          }});
+        report.bytes += pieces.back().bytes();
+        report.merged_tensors += weights.changes(tensor.name) ? 1 : 0;
         ++report.tensors;
     }
     // The config first: what it refuses is refused before gigabytes are written.
     write_file_atomically(folder / "config.json",
                           merged_config(base, report.dtype, tied, options).dump(2) + "\n");
-
-    for (std::size_t s = 0; s < shards.size(); ++s) {
-        const Shard& shard = shards[s];
-        SafetensorsWriter writer(folder / shard_name(s, shards.size()), shard.entries,
-                                 {{"format", "pt"}});
-        for (std::size_t i = 0; i < shard.tensors.size(); ++i) {
-            const StoredTensor& tensor = *shard.tensors[i];
-            report.merged_tensors += weights.changes(tensor.name) ? 1 : 0;
-            switch (shard.entries[i].dtype) {
-                case DType::f32:
-                    write_tensor<float>(writer, tensor, weights);
-                    break;
-                case DType::f16:
-                    write_tensor<float16>(writer, tensor, weights);
-                    break;
-                default:
-                    write_tensor<bfloat16>(writer, tensor, weights);
-                    break;
-            }
-        }
-        writer.commit();
-    }
-    if (shards.size() > 1) write_index(folder, shards, report.bytes);
-
+    write_sharded_weights(folder, pieces, options.shard_bytes);
     copy_generation_config(base, folder);
     return report;
 }

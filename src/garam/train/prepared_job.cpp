@@ -19,8 +19,7 @@ namespace {
 constexpr std::int64_t kMaxSteps = std::int64_t{1} << 31;
 
 OptimizerOptions optimizer_options(const TrainConfig& train) {
-    OptimizerOptions options;
-    options.kind = optimizer_kind_from_name(train.optim);
+    OptimizerOptions options = optimizer_from_name(train.optim);
     options.weight_decay = train.weight_decay;
     options.beta1 = train.adam_beta1;
     options.beta2 = train.adam_beta2;
@@ -85,14 +84,14 @@ void add_options(const TrainConfig& train, Json& json) {
 std::string config_fingerprint(const JobConfig& config, const ModelFiles& files,
                                const EngineOptions& engine, std::int64_t max_steps) {
     const TrainConfig& train = config.train;
-    // Under the names that a user knows, since a difference is told by them.
+    // Under the names that a user knows, since a difference is told by them. Paging changes no bit.
     Json json;
     json.set("model", model_fingerprint(files));
     json.set("train.method", train.method);
     json.set("train.bf16", engine.model.compute == DType::bf16);
     json.set("data.shuffle", config.data.shuffle);
     json.set("train.max_steps", max_steps);
-    json.set("train.optim", train.optim);
+    json.set("train.optim", std::string(update_name(train.optim)));
     json.set("train.learning_rate", train.learning_rate);
     json.set("train.lr_scheduler_type", train.lr_scheduler_type);
     json.set("train.warmup_steps", train.resolved_warmup_steps(max_steps));

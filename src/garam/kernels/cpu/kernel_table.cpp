@@ -3,6 +3,7 @@
 
 namespace garam::cpu::GARAM_ISA {
 
+void add_adamw_8bit(KernelTable& table);
 void add_attention(KernelTable& table);
 void add_cross_entropy(KernelTable& table);
 void add_dora(KernelTable& table);
@@ -16,6 +17,7 @@ void add_rotary(KernelTable& table);
 
 static KernelTable made() {
     KernelTable table{};
+    add_adamw_8bit(table);
     add_attention(table);
     add_cross_entropy(table);
     add_dora(table);

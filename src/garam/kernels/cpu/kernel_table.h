@@ -5,7 +5,7 @@
 // pointers, counts and plain structs: shapes, checks, threads and memory are the ops' business, so
 // a kernel never allocates, and any number of threads may be in it at once.
 //
-// Sources of kernels include nothing but this header (with an enumeration) and simd.h: an inline
+// Sources of kernels include nothing but this header (with an enumeration and plain tables) and simd.h: an inline
 // function or template of another header, compiled here for AVX-512 and merged by the linker with its twin from a plain
 // source, would end the program on a lesser processor.
 #pragma once
@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "garam/core/activation.h"
+#include "garam/core/dynamic_code.h"
 
 namespace garam::cpu {
 
@@ -42,6 +43,16 @@ struct AdamWStep {
     float step_size;        // learning_rate / (1 - beta1^t)
     float root_correction;  // sqrt(1 - beta2^t)
     float epsilon;
+    float gradient_scale;
+};
+
+// The update of ops/adamw_8bit.h.
+struct AdamW8bitStep {
+    float decay;  // 1 - learning_rate * weight_decay
+    float beta1, beta2;
+    float one_minus_beta1, one_minus_beta2;
+    float step_size;  // -learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t)
+    float epsilon;    // times sqrt(1 - beta2^t)
     float gradient_scale;
 };
 
@@ -193,6 +204,11 @@ struct KernelTable {
     double (*sum_of_squares)(const float* x, std::int64_t n);
     void (*adamw)(const AdamWStep& step, float* weight, const float* gradient, float* m, float* v,
                   std::int64_t n);
+    // Whole blocks of 256 but for the last one; absmax: one a block.
+    void (*adamw_8bit)(const AdamW8bitStep& step, const DynamicCode& m_code,
+                       const DynamicCode& v_code, float* weight, const float* gradient,
+                       std::uint8_t* m_codes, std::uint8_t* v_codes, float* m_absmax,
+                       float* v_absmax, std::int64_t n);
     void (*sgd)(const SgdStep& step, float* weight, const float* gradient, float* buffer,
                 std::int64_t n);
 };
