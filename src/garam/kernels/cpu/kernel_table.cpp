@@ -5,6 +5,7 @@ namespace garam::cpu::GARAM_ISA {
 
 void add_attention(KernelTable& table);
 void add_cross_entropy(KernelTable& table);
+void add_dequantize(KernelTable& table);
 void add_dora(KernelTable& table);
 void add_dropout(KernelTable& table);
 void add_elementwise(KernelTable& table);
@@ -18,6 +19,7 @@ static KernelTable made() {
     KernelTable table{};
     add_attention(table);
     add_cross_entropy(table);
+    add_dequantize(table);
     add_dora(table);
     add_dropout(table);
     add_elementwise(table);
