@@ -407,7 +407,16 @@ void Decoder::Loader::fill() {
     } else {
         const Buffer codes = staging(false);
         const Buffer values = staging(true);
+        // The disk reads what comes next, so far ahead.
+        constexpr std::size_t kAhead = std::size_t{256} << 20;
+        std::size_t expected = 0;
+        std::size_t bytes_ahead = 0;
         for (const Slot& slot : slots_) {
+            for (; !dry_ && expected < slots_.size() && bytes_ahead < kAhead; ++expected) {
+                WeightUpload::expect(*slots_[expected].stored);
+                bytes_ahead += slots_[expected].stored->bytes;
+            }
+            bytes_ahead -= std::min(bytes_ahead, slot.stored->bytes);
             if (is_trained(slot) || is_taken_from(slot)) continue;
             if (slot.layout) {
                 fill_quantized(slot, codes, values, filling);
