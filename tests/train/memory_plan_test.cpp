@@ -95,6 +95,15 @@ TEST(MemoryPlan, EqualsWhatTheRunAllocatesToTheByte) {
              [](JobConfig& c) {
                  c.lora.trainable_token_indices = {256, 257, 5};
              },
+             // Answers that take less than a step, and more.
+             [](JobConfig& c) {
+                 c.eval.metrics = {"f1"};
+                 c.eval.max_new_tokens = 3;
+             },
+             [](JobConfig& c) {
+                 c.eval.metrics = {"f1"};
+                 c.eval.max_new_tokens = 400;
+             },
          }) {
         // Rows of one length: the largest micro-batch of the plan is one that the run has.
         testing::TinyJob job(std::vector<int>(12, 31));
