@@ -254,30 +254,53 @@ void Decoder::logits(Stream& stream, const TokenBatch& batch, const std::vector<
     arena.rewind(start);
 }
 
-KvCache Decoder::make_cache(std::int64_t capacity) {
+void Decoder::check_capacity(std::int64_t capacity) const {
     GARAM_CHECK(capacity > 0 && capacity <= max_positions_,
                 "KV cache of " + std::to_string(capacity) + " tokens");
+}
+
+KvCache Decoder::cache_in(Stream& stream, std::int64_t capacity, const TakeTensor& take) const {
     KvCache cache;
     cache.capacity = capacity;
     const Shape shape{capacity, 2 * config_.num_kv_heads * config_.head_dim};
-    const std::int64_t each =
-        align_up(shape.elements() * static_cast<std::int64_t>(size_of(compute_)));
-    const auto layers = static_cast<std::int64_t>(blocks_.size());
+    for (std::size_t l = 0; l < blocks_.size(); ++l)
+        cache.layers.push_back({take(compute_, shape), {}});
+    if (!device_.profile().is_cuda()) return cache;
     // Of a card's attention, which leaves it zero: one layer has it after the other.
-    const std::int64_t heads = device_.profile().is_cuda() ? config_.num_heads : 0;
-    cache.buffer = Buffer(
-        device_, each * layers + align_up(heads * static_cast<std::int64_t>(size_of(DType::i32))),
-        Purpose::kv_cache);
-    Tensor arrivals;
-    if (heads > 0) {
-        arrivals = cache.buffer.tensor(DType::i32, {heads}, each * layers);
-        SetupStream setup(device_);
-        clear(setup.stream, arrivals);
-        setup.stream.synchronize();
-    }
-    for (std::int64_t l = 0; l < layers; ++l)
-        cache.layers.push_back({cache.buffer.tensor(compute_, shape, each * l), arrivals});
+    const Tensor arrivals = take(DType::i32, {config_.num_heads});
+    clear(stream, arrivals);
+    for (AttentionCache& layer : cache.layers)
+        layer.arrivals = arrivals;
     return cache;
+}
+
+KvCache Decoder::make_cache(std::int64_t capacity) {
+    check_capacity(capacity);
+    std::int64_t bytes = 0;
+    const auto size = [&bytes](DType dtype, const Shape& shape) {
+        const std::int64_t at = bytes;
+        bytes += align_up(shape.elements() * static_cast<std::int64_t>(size_of(dtype)));
+        return at;
+    };
+    const Shape shape{capacity, 2 * config_.num_kv_heads * config_.head_dim};
+    for (std::size_t l = 0; l < blocks_.size(); ++l)
+        size(compute_, shape);
+    if (device_.profile().is_cuda()) size(DType::i32, {config_.num_heads});
+    Buffer buffer(device_, std::exchange(bytes, 0), Purpose::kv_cache);
+    SetupStream setup(device_);
+    KvCache cache = cache_in(setup.stream, capacity, [&](DType dtype, const Shape& of) {
+        return buffer.tensor(dtype, of, size(dtype, of));
+    });
+    setup.stream.synchronize();
+    cache.buffer = std::move(buffer);
+    return cache;
+}
+
+KvCache Decoder::make_cache(Stream& stream, std::int64_t capacity) {
+    check_capacity(capacity);
+    return cache_in(stream, capacity, [&stream](DType dtype, const Shape& shape) {
+        return stream.arena().push(dtype, shape, Purpose::kv_cache);
+    });
 }
 
 std::int64_t Decoder::cache_capacity(std::int64_t tokens, std::int64_t wanted) const {

@@ -12,6 +12,7 @@
 // quantised.
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -157,6 +158,8 @@ class Decoder {
 
     // A sequence is turned as one of `capacity` tokens: see cache_capacity().
     KvCache make_cache(std::int64_t capacity);
+    // The same on the low end of the stream's arena, until that is rewound.
+    KvCache make_cache(Stream& stream, std::int64_t capacity);
     // Of a cache for a sequence that has `tokens`, with room for growth up to `wanted`: not beyond the length
     // where its keys would be turned otherwise. Whether keys of one cache may go on in the other.
     std::int64_t cache_capacity(std::int64_t tokens, std::int64_t wanted) const;
@@ -187,6 +190,9 @@ class Decoder {
     std::int64_t first_rotary_row(std::int64_t length) const;
     void block_forward(Stream& stream, const Block& block, const PassContext& pass, const Tensor& x,
                        const Tensor& out, BlockSaved& saved, const AttentionCache* cache);
+    void check_capacity(std::int64_t capacity) const;
+    using TakeTensor = std::function<Tensor(DType, const Shape&)>;
+    KvCache cache_in(Stream& stream, std::int64_t capacity, const TakeTensor& take) const;
     static bool is_recordable(const Stream& stream, const DeviceBatch& batch);
     // Last hidden states of a pass without backward.
     Tensor run_blocks(Stream& stream, const DeviceBatch& batch, const PassContext& pass,

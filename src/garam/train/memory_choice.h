@@ -14,7 +14,7 @@ struct MemoryQuestion {
     const ModelFiles& files;
     EngineOptions engine;
     BatchBounds training;
-    BatchBounds evaluation;
+    EvaluationBounds evaluation;
     std::int64_t accumulation = 1;
     bool chooses_recompute = false;  // gradient_checkpointing=auto; else engine.recompute holds
     std::int64_t merged = 0;         // micro-batches run as one; 0: choose

@@ -156,7 +156,7 @@ void cut_evaluation(PreparedJob& job) {
     const std::int64_t wanted = job.config.train.per_device_eval_batch_size * longest;
     job.evaluation = evaluation_batches(
         job.validation, std::max(longest, std::min(wanted, job.training_bounds.tokens)));
-    job.evaluation_bounds = bounds_of(job.evaluation);
+    static_cast<BatchBounds&>(job.evaluation_bounds) = bounds_of(job.evaluation);
 }
 
 void note_reports(PreparedJob& job, const SampleTables& tables) {
@@ -199,6 +199,46 @@ void read_data(PreparedJob& job, const ReadingProgress& progress) {
     if (data.validation_fraction <= 0)
         job.validation = select_samples(weighted(read(validation_places(data)), {}), seed);
     cut_evaluation(job);
+}
+
+// With eval.metrics: the rows whose answers are judged.
+void read_judged(PreparedJob& job) {
+    const JobConfig& config = job.config;
+    if (!config.eval.judges()) return;
+    const DecoderConfig model =
+        DecoderConfig::from_json(job.files.config(), job.files.path().string());
+    const DataPlaces places = config.data.validation_fraction > 0 ? training_places(config.data)
+                                                                  : validation_places(config.data);
+    JudgedSet set = judged_rows(job.validation, places, config.data,
+                                encoding_settings(config, model.vocab_size), *job.tokenizer,
+                                config.eval.request(config.train.seed));
+    check_labels(config.eval, set.labels);
+    const std::string best = reported_name(config.train.metric_for_best_model);
+    std::string known = "eval_loss";
+    bool found = best == known;
+    for (const auto& [name, value] : metric_values(config.eval, Judgement(set.labels))) {
+        found = found || best == name;
+        known += ", " + name;
+    }
+    if (!found)
+        throw Error("train.metric_for_best_model: " + config.train.metric_for_best_model +
+                    " is not evaluated (eval.metrics); there are " + known);
+    job.answer_ends = answer_end_ids(job.files, model, *job.tokenizer);
+    // Positions that the model was not made for are used only where a question alone needs them.
+    job.evaluation_bounds.room = std::min(judging_room(set, config.eval.max_new_tokens),
+                                          std::max(model.max_positions, set.longest_prompt + 1));
+    if (config.eval.has("ece")) {
+        job.evaluation_bounds.room =
+            std::max(job.evaluation_bounds.room, set.longest_prompt + set.longest_candidate);
+        job.evaluation_bounds.scored = set.longest_candidate - 1;
+    }
+    job.notes.push_back(
+        "evaluations answer " + std::to_string(set.rows.size()) + " rows (" +
+        (set.reader.is_json() ? "JSON with \"" + config.eval.verdict_key + "\"" : "a label") + ")" +
+        (set.left_out == 0 ? std::string()
+                           : "; " + std::to_string(set.left_out) +
+                                 " more were drawn, but their answer is cut off or empty"));
+    job.judged = std::move(set);
 }
 
 std::int64_t steps_of(const TrainConfig& train, const Loader& loader) {
@@ -393,6 +433,10 @@ MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
                         std::to_string(accumulation) + " passes make the same step of " +
                         std::to_string(step));
     if (limit > 0 && !choice.fits) throw beyond_limit(config, choice);
+    if (const std::int64_t more = choice.plan.arena_bytes - choice.plan.training_bytes; more > 0)
+        notes.push_back("evaluation needs " + std::to_string((more + (1 << 20) - 1) >> 20) +
+                        " MiB more than training's steps, which the plan holds: lower "
+                        "eval.max_new_tokens or train.per_device_eval_batch_size to save it");
     engine.recompute = choice.recompute;
     engine.model.resident_projections = choice.resident_projections;
     merged_micro_batches = choice.merged;
@@ -437,6 +481,7 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config, const ReadingProgr
     }
     prepare_vocabulary(*job);
     read_data(*job, progress);
+    read_judged(*job);
     warn_of_long_samples(*job);
     choose_adapter(*job);
     job->max_steps = steps_of(train, *job->loader);
@@ -448,7 +493,8 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config, const ReadingProgr
     engine.model.quantize = base_quantization(job->config);
     engine.model.seed = static_cast<std::uint64_t>(train.seed);
     engine.model.max_positions =
-        std::max(job->training_bounds.longest, job->evaluation_bounds.longest);
+        std::max({job->training_bounds.longest, job->evaluation_bounds.longest,
+                  job->evaluation_bounds.room});
     engine.model.label_smoothing = train.label_smoothing_factor;
     engine.neftune_noise_alpha = train.neftune_noise_alpha.value_or(0);
     engine.optimizer = optimizer_options(train);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "garam/data/judged_rows.h"
 #include "garam/data/loader.h"
 #include "garam/data/samples/read_samples.h"
 #include "garam/data/samples/sample_selection.h"
@@ -30,8 +31,10 @@ struct PreparedJob {
     DeviceProfile profile;  // of the device that computes
     EngineOptions engine;
     BatchBounds training_bounds;
-    BatchBounds evaluation_bounds;
-    std::optional<PeftAdapter> adapter;  // to go on with
+    EvaluationBounds evaluation_bounds;
+    std::optional<JudgedSet> judged;        // with eval.metrics: rows to answer
+    std::vector<std::int32_t> answer_ends;  // ids that end an answer
+    std::optional<PeftAdapter> adapter;     // to go on with
     std::int64_t max_steps = 0;
     std::string base_name;  // for adapter_config.json; empty: unknown
     RunIdentity identity;

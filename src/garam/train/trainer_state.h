@@ -30,9 +30,11 @@ struct TrainerState {
     std::int64_t max_steps = 0;  // of the schedule
     std::int64_t num_input_tokens_seen = 0;
     std::int64_t num_target_tokens_seen = 0;
-    // Evaluation: the lowest eval_loss so far, the checkpoint folder that has it (a name, not a
+    // Evaluation: the best metric so far and its name, the checkpoint folder that has it (a name, not a
     // path: run folders move), and evaluations since then (early stopping).
     std::optional<double> best_metric;
+    std::string metric_for_best_model = "eval_loss";
+    bool greater_is_better = false;
     std::string best_model_checkpoint;
     std::int64_t evaluations_without_gain = 0;
     // Sums of the steps since the last logged one, so that the next logged loss is what it would
