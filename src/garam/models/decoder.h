@@ -74,6 +74,9 @@ class Decoder {
         // Frozen weights in the device's memory though a mapped file could serve: its large pages are read
         // half again as fast, which decides about decoding.
         bool own_weights = false;
+        // A card's trained parameters keep their masters in pinned host memory, which it reads and writes
+        // over its bus in each update; their copies, which compute, stay. Elsewhere it means nothing.
+        bool masters_on_host = false;
     };
 
     // Throws Error naming file, tensor and both shapes when weights and config disagree, when a tensor is
@@ -186,6 +189,7 @@ class Decoder {
     DType compute_;
     std::optional<LoraSettings> lora_;
     std::vector<Buffer> buffers_;
+    PinnedBuffer host_masters_;  // with masters_on_host
     TokenEmbedding embedding_;
     std::vector<Block> blocks_;
     LmHead head_;
