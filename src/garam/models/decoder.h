@@ -88,6 +88,9 @@ class Decoder {
         std::optional<BaseQuantization> quantize;
         // On a card: so many of the projections whose base is quantised are kept decoded.
         std::int64_t resident_projections = kAllProjections;
+        // A card's trained parameters keep their masters in pinned host memory, which it reads and writes
+        // over its bus in each update; their copies, which compute, stay. Elsewhere it means nothing.
+        bool masters_on_host = false;
     };
     static constexpr std::int64_t kAllProjections = std::numeric_limits<std::int64_t>::max();
 
@@ -210,6 +213,7 @@ class Decoder {
     DType compute_;
     std::optional<LoraSettings> lora_;
     std::vector<Buffer> buffers_;
+    PinnedBuffer host_masters_;  // with masters_on_host
     TokenEmbedding embedding_;
     std::vector<Block> blocks_;
     LmHead head_;
