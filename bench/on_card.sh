@@ -15,6 +15,8 @@
 #   qlora8b      the same of the 8B shape
 #   lora         the ops on groups of adapters beside their bytes
 #   optimizer    a step under each of AdamW's names beside its bytes
+#   quantized    4-bit weights decoded, made and multiplied, beside a copy
+#   parity4      the card's 4-bit codes beside bitsandbytes' over 10^8 values a type (SITE: the peers' packages)
 #   peers        what users would run instead, on the same shapes (PEERS="bf16", "exaone unsloth unsloth_8b" …)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -166,6 +168,20 @@ part_optimizer() {
     local log=$OUT/optimizer.log
     : >"$log"
     limited 100 "$log" "$WORK/bin/optimizer_bench" || note "optimizer: ended with $?"
+    tee -a "$SUMMARY" <"$log"
+}
+part_quantized() {
+    local log=$OUT/quantized.log
+    : >"$log"
+    limited 150 "$log" "$WORK/bin/quantized_bench" || note "quantized_bench: ended with $?"
+    tee -a "$SUMMARY" <"$log"
+}
+part_parity4() {
+    local log=$OUT/parity4.log site=$WORK/site
+    : >"$log"
+    [ ! -f "${SITE:-$CARD/peers/site.tar.xz}" ] || { mkdir -p "$site" && tar -C "$site" -xJf "${SITE:-$CARD/peers/site.tar.xz}"; }
+    PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH} limited 240 "$log" python3 bench/bitsandbytes_parity.py \
+        --program "$WORK/bin/quantized_parity" || note "bitsandbytes_parity: ended with $?"
     tee -a "$SUMMARY" <"$log"
 }
 part_bench8b() { bench 8b-2x4x2048 --shape llama-8b --batch 2 --accumulation 4 --length 2048 --steps 4 --warmup 3; }

@@ -109,8 +109,19 @@ struct Values {
     }
 };
 
-__device__ __forceinline__ float inverse_of(float largest) {
+__device__ __forceinline__ float approximate_reciprocal(float x) {
+    float y;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float reciprocal(float largest) {
     return __frcp_rn(fmaxf(largest, kLeastScale));
+}
+// Of a block of weights: bitsandbytes' kernels are compiled to divide approximately. With subnormal scales they give
+// codes without meaning.
+__device__ __forceinline__ float inverse_of(float absmax) {
+    constexpr float kLeastNormal = 0x1p-126f;
+    return absmax >= kLeastNormal ? approximate_reciprocal(absmax) : reciprocal(absmax);
 }
 
 template <bool kFp4, typename In>
@@ -289,7 +300,7 @@ __global__ void __launch_bounds__(kThreads)
         largest = max(largest, shared[w]);
     const float whole = __uint_as_float(largest);
     if (threadIdx.x == 0) nested_absmax[blockIdx.x] = whole;
-    const float inverse = inverse_of(whole);
+    const float inverse = reciprocal(whole);
     for (std::int64_t i = begin + threadIdx.x; i < end; i += kThreads)
         codes[i] = nearest_code(values, __fmul_rn(__fsub_rn(absmax[i], mean), inverse));
 }

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kThreads = 384;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kStages = 2;  // as many as there are scales under way
+constexpr int kStages = 2;
 constexpr int kAhead = 3;
 constexpr int kTile = 8;  // rows of the weight
 constexpr int kStep =
@@ -132,7 +132,7 @@ struct Scales {
 
 // kScaleCodes: columns, 64 or 32, that a product sums; they divide k and lie in one block.
 template <RowInput kInput, bool kTall, int kScaleCodes>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, kTall ? 1 : 2)
     quantized_row_matmul_kernel(const __grid_constant__ Work work) {
     static_assert(kScaleCodes == 64 || kScaleCodes == 32);
     constexpr int kScales = 64 / kScaleCodes;
@@ -209,9 +209,10 @@ __global__ void __launch_bounds__(kThreads, 2)
         copy_async_commit();
     };
     Made<kInput, kThreads, kStages>::begin(work, rows);
-    Scales<kScales> scales, next_scales;  // of the steps in the two stages
-    copy(0, begin < end, scales);
-    copy(1, begin + 1 < end, next_scales);
+    Scales<kScales> scales_at[kStages];
+#pragma unroll
+    for (int stage = 0; stage < kStages; ++stage)
+        copy(stage, begin + stage < end, scales_at[stage]);
 
     // Tables, and what the end adds, which is asked for now.
     const std::uint32_t pairs_at = shared_address(base);
@@ -267,15 +268,13 @@ __global__ void __launch_bounds__(kThreads, 2)
     int tile = begin / steps;
     int within = begin - tile * steps;
     float* place = within == 0 ? sums + tile * kTile * m : continued + warp * kTile * m;
-    int stage = 0;
-#pragma unroll 1
-    for (int step = begin; step < end; ++step) {
+    const auto multiply = [&](int stage, int step) {
         copy_async_wait<kStages - 1>();
         __syncwarp();
         float scale[kScales];
 #pragma unroll
         for (int s = 0; s < kScales; ++s)
-            scale[s] = scales.decode(s, is_double, map, offset);
+            scale[s] = scales_at[stage].decode(s, is_double, map, offset);
         const std::uint32_t codes_at =
             own_ring + static_cast<std::uint32_t>(stage * kStageBytes + g * kLine);
         const std::uint32_t a_at = own_a + static_cast<std::uint32_t>(within * kStep * 2);
@@ -324,9 +323,7 @@ __global__ void __launch_bounds__(kThreads, 2)
             }
         }
         __syncwarp();
-        scales = next_scales;  // which had all of this step to arrive
-        copy(stage, step + kStages < end, next_scales);
-        stage ^= 1;
+        copy(stage, step + kStages < end, scales_at[stage]);
         if (++within == steps || step + 1 == end) {
 #pragma unroll
             for (int h = 0; h < kHalves; ++h) {
@@ -341,6 +338,13 @@ __global__ void __launch_bounds__(kThreads, 2)
             ++tile;
             place = sums + tile * kTile * m;
         }
+    };
+    // Unrolled: a scale that is moved to another register has to have arrived.
+#pragma unroll 1
+    for (int step = begin; step < end; step += kStages) {
+#pragma unroll
+        for (int stage = 0; stage < kStages; ++stage)
+            if (step + stage < end) multiply(stage, step + stage);
     }
     copy_async_wait<0>();
     __syncthreads();
