@@ -374,6 +374,10 @@ TEST_P(StreamedBase, IsTheResidentOneBitForBit) {
 class QuantizedGolden : public ::testing::TestWithParam<DeviceProfile> {
   protected:
     static std::filesystem::path folder() { return testing::data_dir() / "golden"; }
+    // bitsandbytes' processor code quantises scales by a table, so that some are one code off the nearest, as which
+    // garam and its CUDA code have them (TheSameCodes below). The saved checkpoint is the first; the goldens are
+    // its. Logits of the other base are 3.5e-3 away, ten times the tolerance, gradients 4.5e-4.
+    static constexpr double kOtherScales = 20;
     // Of a checkpoint in 4 bits, and quantised while it is loaded.
     template <typename Body>
     void for_both(const Body& body) {
@@ -387,17 +391,51 @@ class QuantizedGolden : public ::testing::TestWithParam<DeviceProfile> {
                 const ModelFiles files = ModelFiles::open(
                     (saved ? folder() / "qlora" / "stories260K-nf4" : folder() / "stories260K-hf")
                         .string());
-                body(files, options);
+                body(files, options, saved ? 1 : kOtherScales);
             }
         }
     }
 };
 GARAM_FOR_CPU_AND_CARDS(QuantizedGolden);
 
+TEST(QuantizedGoldenCodes, TheSameCodes) {
+    GARAM_REQUIRE_DATA("golden/qlora");
+    const auto golden = testing::data_dir() / "golden";
+    const ModelFiles whole = ModelFiles::open((golden / "stories260K-hf").string());
+    const ModelFiles saved = ModelFiles::open((golden / "qlora" / "stories260K-nf4").string());
+    int linears = 0;
+    std::int64_t scales = 0;
+    std::int64_t off = 0;
+    for (const StoredTensor& tensor : saved.tensors()) {
+        const QuantizedMatrix want = stored_codes(tensor);
+        if (!want) continue;
+        ++linears;
+        std::vector<float> values(static_cast<std::size_t>(tensor.shape.elements()));
+        read_tensor(whole.at(tensor.name), values.data());
+        const FourBitWeight got(QuantFormat::nf4, want.rows, want.columns, 64, true);
+        quantize_four_bit(values.data(), got.matrix(), tensor.name);
+        const auto byte = [](const Tensor& bytes, std::int64_t i) {
+            return static_cast<int>(bytes.data<std::uint8_t>()[i]);
+        };
+        for (std::int64_t i = 0; i < want.codes.bytes(); ++i)
+            ASSERT_EQ(byte(got.matrix().codes, i), byte(want.codes, i)) << tensor.name;
+        for (std::int64_t b = 0; b < want.blocks(); ++b) {
+            const int difference = byte(got.matrix().absmax, b) - byte(want.absmax, b);
+            EXPECT_LE(std::abs(difference), 1) << tensor.name;
+            off += difference != 0 ? 1 : 0;
+        }
+        scales += want.blocks();
+    }
+    EXPECT_EQ(linears, 35);
+    EXPECT_LE(off, scales / 20) << "of " << scales;
+    std::printf("    %lld of %lld scales are one code off\n", static_cast<long long>(off),
+                static_cast<long long>(scales));
+}
+
 TEST_P(QuantizedGolden, Logits) {
     GARAM_REQUIRE_DATA("golden/qlora");
     const GoldenFile golden(folder() / "qlora" / "nf4_logits.safetensors");
-    for_both([&](const ModelFiles& files, const Decoder::Options& options) {
+    for_both([&](const ModelFiles& files, const Decoder::Options& options, double noise) {
         DecoderHarness run(files, options, GetParam());
         const std::vector<float> got = run.logits(golden.batch());
         const auto& want = golden.at("logits");
@@ -413,14 +451,14 @@ TEST_P(QuantizedGolden, Logits) {
                         want.values[static_cast<std::size_t>(place * vocab + v)])));
             ++row;
         }
-        EXPECT_LE(worst, 3e-4);
+        EXPECT_LE(worst, noise * 3e-4);
     });
 }
 
 TEST_P(QuantizedGolden, Gradients) {
     GARAM_REQUIRE_DATA("golden/qlora");
     const GoldenFile golden(folder() / "qlora" / "qlora_r8_all_golden.safetensors");
-    for_both([&](const ModelFiles& files, Decoder::Options options) {
+    for_both([&](const ModelFiles& files, Decoder::Options options, double noise) {
         PeftAdapter adapter;
         adapter.settings = {.r = 8, .lora_alpha = 16, .target_modules = {"all-linear"}};
         for (const auto& [name, tensor] : golden.tensors())
@@ -433,7 +471,7 @@ TEST_P(QuantizedGolden, Gradients) {
         const TokenBatch batch = golden.batch();
         const double targets = static_cast<double>(batch.num_targets());
         const double loss = static_cast<double>(run.gradients({batch})) / targets;
-        EXPECT_NEAR(loss, static_cast<double>(golden.scalar("loss")), 5e-6 * loss);
+        EXPECT_NEAR(loss, static_cast<double>(golden.scalar("loss")), noise * 5e-6 * loss);
         for (const Parameter& parameter : run.model.parameters()) {
             std::vector<float> mean = run.values(parameter.gradient);
             for (float& value : mean)

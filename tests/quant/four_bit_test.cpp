@@ -142,6 +142,31 @@ TEST(FourBitWeight, Bf16AndF32OfTheSameValuesAreTheSame) {
     }
 }
 
+// Every finite bf16 below the block's largest, for largest ones of all sizes: thresholds that are searched among
+// bf16's values must cut where products in f32 do.
+TEST(FourBitWeight, EachBf16HasTheCodeOfItsF32) {
+    for (const QuantFormat format : {QuantFormat::nf4, QuantFormat::fp4}) {
+        for (std::uint32_t top = 1; top < 0x7f80; top += top < 0x3000 || top > 0x4000 ? 997 : 37) {
+            std::vector<bfloat16> values(4096);
+            std::vector<float> wide;
+            for (std::uint32_t i = 0; i < 4096; ++i) {
+                // The upper magnitudes densely, in both signs, beside the largest.
+                const std::uint32_t magnitude = i == 0 ? top : top - std::min(top, i / 2);
+                values[i] =
+                    bfloat16::from_bits(static_cast<std::uint16_t>(magnitude | (i % 2) << 15));
+                wide.push_back(static_cast<float>(values[i]));
+            }
+            const FourBitWeight a(format, 1, 4096, 4096, false);
+            const FourBitWeight b(format, 1, 4096, 4096, false);
+            quantize_four_bit(values.data(), a.matrix(), "a");
+            quantize_four_bit(wide.data(), b.matrix(), "b");
+            const auto* const x = a.matrix().codes.data<std::uint8_t>();
+            const auto* const y = b.matrix().codes.data<std::uint8_t>();
+            ASSERT_TRUE(std::equal(x, x + 2048, y)) << top;
+        }
+    }
+}
+
 TEST(FourBitWeight, ZerosAndTheSmallestNumbersStayFinite) {
     std::vector<float> values(64 * 3, 0.0f);
     values[70] = std::numeric_limits<float>::denorm_min();

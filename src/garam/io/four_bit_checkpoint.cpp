@@ -278,6 +278,12 @@ std::optional<BaseQuantization> four_bit_config(const Json& config, const std::s
         if (name != "nf4" && name != "fp4") refuse("bitsandbytes as " + name);
         options.format = name == "nf4" ? QuantFormat::nf4 : QuantFormat::fp4;
     }
+    if (const Json* block = found->find("bnb_4bit_block_size"); block != nullptr) {
+        options.block = block->integer(where + ": bnb_4bit_block_size");
+        if (!is_four_bit_block(options.block))
+            throw Error(where + ": bnb_4bit_block_size is " + std::to_string(options.block) +
+                        ", no power of two from 32 to 4096");
+    }
     options.double_quantization = flag(*found, "bnb_4bit_use_double_quant", where);
     if (const Json* skip = found->find("llm_int8_skip_modules");
         skip != nullptr && !skip->is_null()) {
@@ -305,6 +311,12 @@ Json quantization_config(const BaseQuantization& options, std::string_view compu
     json.set("load_in_4bit", true);
     json.set("load_in_8bit", false);
     json.set("quant_method", "bitsandbytes");
+    return json;
+}
+
+Json to_json(const BaseQuantization& options) {
+    Json json = quantization_config(options, "bfloat16");
+    json.set("bnb_4bit_block_size", options.block);
     return json;
 }
 

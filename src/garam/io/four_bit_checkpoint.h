@@ -28,6 +28,9 @@ namespace garam {
 // but bitsandbytes in 4 bits.
 std::optional<BaseQuantization> four_bit_config(const Json& config, const std::string& source);
 
+// The same with the block size, which Transformers' has not and four_bit_config() reads.
+Json to_json(const BaseQuantization& options);
+
 // quantization_config as Transformers writes it. compute_dtype: "bfloat16", "float16" or "float32".
 Json quantization_config(const BaseQuantization& options, std::string_view compute_dtype);
 

@@ -204,9 +204,13 @@ void ModelFiles::replace(const StoredTensor& tensor, std::vector<std::byte> byte
     place.type = tensor.type;
     place.permuted_heads = tensor.permuted_heads;
     place.one_added = tensor.one_added;
-    GARAM_CHECK(tensor.four_bit == nullptr, "4-bit weights are not replaced");
-    place.four_bit = nullptr;
-    place.first = 0;
+    place.four_bit = tensor.four_bit;
+    place.first = tensor.first;
+    if (tensor.four_bit != nullptr) {
+        place.data = tensor.data;
+        place.bytes = tensor.bytes;
+        return;
+    }
     std::vector<std::byte>& kept = impl_->replaced[place.name] = std::move(bytes);
     place.data = kept.data();
     place.bytes = kept.size();

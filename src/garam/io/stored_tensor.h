@@ -11,6 +11,7 @@
 
 #include "garam/core/dtype.h"
 #include "garam/core/shape.h"
+#include "garam/quant/four_bit.h"
 #include "garam/quant/quantized_matrix.h"
 
 namespace garam {
@@ -46,6 +47,7 @@ std::size_t block_bytes(StoredType type);
 struct StoredFourBit {
     QuantizedMatrix matrix;     // views of the mapped file, or of the members here
     DType dtype = DType::bf16;  // of the values that were quantised
+    FourBitWeight weight;       // where no file has it
     float offset = 0;
     std::vector<float> absmax;
     std::vector<float> nested_absmax;

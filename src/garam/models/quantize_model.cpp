@@ -9,6 +9,7 @@
 #include "garam/io/atomic_write.h"
 #include "garam/io/four_bit_checkpoint.h"
 #include "garam/models/decoder_family.h"
+#include "garam/models/four_bit_base.h"
 #include "garam/models/model_folder.h"
 #include "garam/quant/dynamic_map.h"
 #include "garam/quant/four_bit.h"
@@ -16,7 +17,6 @@
 namespace garam {
 namespace {
 
-constexpr std::string_view kWeight = ".weight";
 // Room for the longest nested_offset: the header is written before the offset is known.
 constexpr std::size_t kOffsetDigits = 32;
 
@@ -34,8 +34,7 @@ class ModelQuantizer {
           options_(options),
           // Without adapters: what of the base is written.
           weights_(files, {}),
-          layers_(std::string(family_of(files.config(), files.path().string()).tensors.layers) +
-                  ".") {}
+          family_(family_of(files.config(), files.path().string())) {}
 
     QuantizeModelReport write(const std::filesystem::path& folder) {
         check_skipped();
@@ -59,15 +58,8 @@ class ModelQuantizer {
     }
 
   private:
-    // "model.layers.0.mlp.down_proj"; empty: no matrix of a layer.
-    std::string module_of(const StoredTensor& tensor) const {
-        if (tensor.shape.rank() != 2 || !tensor.name.starts_with(layers_) ||
-            !tensor.name.ends_with(kWeight))
-            return "";
-        return tensor.name.substr(0, tensor.name.size() - kWeight.size());
-    }
     bool is_quantised(const StoredTensor& tensor) const {
-        const std::string module = module_of(tensor);
+        const std::string module = four_bit_module(family_, tensor);
         return !module.empty() && !is_skipped(options_.base, module);
     }
 
@@ -84,9 +76,7 @@ class ModelQuantizer {
                 throw Error("skipped module " + name + " is none of " + files_.path().string());
         }
     }
-    std::string head() const {
-        return std::string(family_of(files_.config(), files_.path().string()).tensors.head);
-    }
+    std::string head() const { return std::string(family_.tensors.head); }
 
     // What the linears are in, by which Transformers then computes.
     DType dtype() const {
@@ -216,7 +206,7 @@ class ModelQuantizer {
     const ModelFiles& files_;
     const QuantizeModelOptions& options_;
     const MergedWeights weights_;
-    const std::string layers_;
+    const DecoderFamily& family_;
     QuantizeModelReport report_;
     std::int64_t done_ = 0;
 };

@@ -1,7 +1,5 @@
 #include "garam/models/quantized_base.h"
 
-#include <algorithm>
-
 namespace garam {
 namespace {
 

@@ -50,8 +50,8 @@ std::uint8_t nearest_code(const DynamicMap& map, float x) {
     // The number of codes below x: lower is the last of them, upper the first that is not.
     unsigned upper = 0;
     for (unsigned step = 128; step > 0; step /= 2)
-        upper += x > map[upper + step - 1] ? step : 0;
-    upper += x > map[upper] ? 1 : 0;
+        upper += step * static_cast<unsigned>(x > map[upper + step - 1]);
+    upper += static_cast<unsigned>(x > map[upper]);
     if (upper == 0) return 0;
     if (upper == 256) return 255;
     const unsigned lower = upper - 1;

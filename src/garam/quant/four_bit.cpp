@@ -67,50 +67,134 @@ float value_of(bfloat16 x) {
     return static_cast<float>(x);
 }
 
-template <typename T>
-std::int32_t largest_magnitude(const T* values, std::int64_t count) {
+// Bits of the largest magnitude as f32; those of NaN are above infinity's.
+std::int32_t largest_magnitude(const float* values, std::int64_t count) {
     std::int32_t largest = 0;
     for (std::int64_t i = 0; i < count; ++i)
-        largest = std::max(largest, std::bit_cast<std::int32_t>(value_of(values[i])) & 0x7fffffff);
+        largest = std::max(largest, std::bit_cast<std::int32_t>(values[i]) & 0x7fffffff);
     return largest;
 }
-
-// The code of the value that is number `rank` of FP4's ascending ones: kFp4Order without a look-up.
-constexpr std::int32_t fp4_code(std::int32_t rank) {
-    const std::int32_t negative = rank < 8 ? 7 : 0;
-    const std::int32_t magnitude = (rank ^ negative) & 7;  // the patterns 0, 1, 6, 7, 4, 5, 2, 3
-    const std::int32_t pattern = (magnitude & 1) | ((-(magnitude >> 1) & 3) << 1);
-    const std::int32_t first_zero = magnitude == 0 ? 8 : 0;  // the lower zero has no sign
-    return (pattern | (negative & 1) << 3) ^ first_zero;
+std::int32_t largest_magnitude(const bfloat16* values, std::int64_t count) {
+    std::int16_t largest = 0;
+    for (std::int64_t i = 0; i < count; ++i)
+        largest = std::max(largest, static_cast<std::int16_t>(values[i].bits & 0x7fff));
+    return std::int32_t{largest} << 16;
 }
-static_assert([] {
-    for (std::int32_t rank = 0; rank < 16; ++rank) {
-        if (fp4_code(rank) != kFp4Order[static_cast<std::size_t>(rank)]) return false;
+
+// The code of the least value, and what it grows by at each threshold that a value is above.
+struct CodeSteps {
+    std::int16_t first = 0;
+    std::array<std::int16_t, 15> step{};
+};
+constexpr CodeSteps steps_of(QuantFormat format) {
+    CodeSteps steps;
+    if (format == QuantFormat::nf4) {
+        steps.step.fill(1);
+        return steps;
     }
-    return true;
-}());
+    steps.first = kFp4Order[0];
+    for (std::size_t i = 0; i < steps.step.size(); ++i)
+        steps.step[i] = static_cast<std::int16_t>(kFp4Order[i + 1] - kFp4Order[i]);
+    return steps;
+}
 
 // Comparisons instead of a search: without branches, these become vector code.
 template <QuantFormat kFormat, typename T>
-void find_codes(const T* values, std::int64_t count, float inverse, std::int32_t* codes) {
+void find_codes(const T* values, std::int64_t count, float inverse, std::int16_t* codes) {
     constexpr Thresholds kThresholds = thresholds_of(kFormat);
+    constexpr CodeSteps kSteps = steps_of(kFormat);
     for (std::int64_t i = 0; i < count; ++i) {
         const float y = value_of(values[i]) * inverse;
-        std::int32_t rank = 0;
-        for (const float threshold : kThresholds)
-            rank += y > threshold ? 1 : 0;
-        codes[i] = kFormat == QuantFormat::nf4 ? rank : fp4_code(rank);
+        std::int32_t code = kSteps.first;
+        for (std::size_t t = 0; t < kThresholds.size(); ++t)
+            code += y > kThresholds[t] ? kSteps.step[t] : 0;
+        codes[i] = static_cast<std::int16_t>(code);
     }
 }
 
-std::int32_t code_of_zero(QuantFormat format) {
+// bf16 values numbered in their order: 0 is 0, a power of two is 128 numbers above the one before it.
+std::int16_t order_of(bfloat16 x) {
+    const auto magnitude = static_cast<std::int16_t>(x.bits & 0x7fff);
+    const std::int16_t sign = static_cast<std::int16_t>(x.bits) < 0 ? -1 : 0;
+    return static_cast<std::int16_t>((magnitude ^ sign) - sign);
+}
+float value_of_order(int order) {
+    const int magnitude = order < 0 ? -order : order;
+    return static_cast<float>(bfloat16::from_bits(
+        static_cast<std::uint16_t>(order < 0 ? magnitude | 0x8000 : magnitude)));
+}
+
+// For blocks of bf16 thresholds among bf16's numbers, so that comparing takes lanes of half the width: the number of
+// the largest x whose y is not above a threshold. It is searched for once for each of absmax's 128 fractions:
+// powers of two move x and absmax alike and round nothing.
+class Bf16Thresholds {
+  public:
+    using Orders = std::array<std::int16_t, 15>;
+    // Below, numbers near those of thresholds are no longer normal.
+    static constexpr float kLeastAbsmax = 1e-30f;
+
+    explicit Bf16Thresholds(const Thresholds& thresholds) {
+        for (std::uint16_t fraction = 0; fraction < kFractions; ++fraction) {
+            const float absmax = static_cast<float>(bfloat16::from_bits(kOne | fraction));
+            const float inverse = 1.0f / absmax;
+            for (std::size_t t = 0; t < thresholds.size(); ++t) {
+                int order = order_of(bfloat16(thresholds[t] * absmax)) + 2;
+                while (value_of_order(order) * inverse > thresholds[t])
+                    --order;
+                orders_[fraction][t] = static_cast<std::int16_t>(order);
+            }
+        }
+        for (std::size_t t = 0; t < thresholds.size(); ++t)
+            direction_[t] = static_cast<std::int16_t>((thresholds[t] > 0) - (thresholds[t] < 0));
+    }
+
+    Orders of(float absmax) const {
+        const std::uint16_t bits = bfloat16(absmax).bits;
+        const std::int16_t moved = static_cast<std::int16_t>((bits & ~(kFractions - 1)) - kOne);
+        Orders orders = orders_[bits % kFractions];
+        for (std::size_t t = 0; t < orders.size(); ++t)
+            orders[t] = static_cast<std::int16_t>(orders[t] + direction_[t] * moved);
+        return orders;
+    }
+
+  private:
+    static constexpr std::uint16_t kFractions = 128;
+    static constexpr std::uint16_t kOne = 0x3f80;  // 1.0
+    std::array<Orders, kFractions> orders_{};
+    Orders direction_{};
+};
+
+template <QuantFormat kFormat>
+void find_codes(const bfloat16* values, std::int64_t count, float absmax, float inverse,
+                std::int16_t* codes) {
+    constexpr Thresholds kThresholds = thresholds_of(kFormat);
+    constexpr CodeSteps kSteps = steps_of(kFormat);
+    static const Bf16Thresholds among_bf16(kThresholds);
+    if (absmax < Bf16Thresholds::kLeastAbsmax)
+        return find_codes<kFormat>(values, count, inverse, codes);
+    const Bf16Thresholds::Orders orders = among_bf16.of(absmax);
+    for (std::int64_t i = 0; i < count; ++i) {
+        const std::int16_t order = order_of(values[i]);
+        std::int16_t code = kSteps.first;
+        for (std::size_t t = 0; t < kThresholds.size(); ++t)
+            code = static_cast<std::int16_t>(code + (order > orders[t] ? kSteps.step[t] : 0));
+        codes[i] = code;
+    }
+}
+template <QuantFormat kFormat>
+void find_codes(const float* values, std::int64_t count, float /*absmax*/, float inverse,
+                std::int16_t* codes) {
+    find_codes<kFormat>(values, count, inverse, codes);
+}
+
+std::int16_t code_of_zero(QuantFormat format) {
     return format == QuantFormat::nf4 ? 7 : 0;
 }
 
 template <typename T>
 std::int64_t quantize_blocks_of(QuantFormat format, std::int64_t block, const T* values,
                                 std::int64_t count, std::uint8_t* codes, float* absmax) {
-    std::array<std::int32_t, kPiece + 1> piece;
+    std::array<std::int16_t, kPiece + 1> piece;
     for (std::int64_t begin = 0; begin < count; begin += block, ++absmax) {
         const std::int64_t length = std::min(block, count - begin);
         const T* const x = values + begin;
@@ -126,9 +210,9 @@ std::int64_t quantize_blocks_of(QuantFormat format, std::int64_t block, const T*
         for (std::int64_t done = 0; done < length; done += kPiece) {
             const std::int64_t n = std::min(kPiece, length - done);
             if (format == QuantFormat::nf4) {
-                find_codes<QuantFormat::nf4>(x + done, n, inverse, piece.data());
+                find_codes<QuantFormat::nf4>(x + done, n, *absmax, inverse, piece.data());
             } else {
-                find_codes<QuantFormat::fp4>(x + done, n, inverse, piece.data());
+                find_codes<QuantFormat::fp4>(x + done, n, *absmax, inverse, piece.data());
             }
             piece[static_cast<std::size_t>(n)] = code_of_zero(format);  // read where n is odd
             std::uint8_t* const bytes = codes + (begin + done) / 2;

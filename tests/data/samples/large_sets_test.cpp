@@ -67,8 +67,10 @@ Making make_samples(const TempDir& dir, const Tokenizer& tokenizer, std::int64_t
     return making;
 }
 
-// Text to tokens, by one program: 100 MB, then 2 GB. There is no more memory in it than a few batches of rows
-// (16 MiB each) with their tokens, the tokenizer, and words remembered (2 MiB a thread).
+// Text to tokens, by one program: 100 MB, then 2 GB. There is no more memory in it than two batches of rows, the
+// tokenizer, and words remembered (2 MiB a thread). A batch of these rows is 4 MiB of text, and 10 MiB of ids and
+// labels; whether one is read while all of the last are still held is a matter of moments, which 20 times the
+// batches have more of: so much is allowed between the two.
 TEST(SlowLargeSets, MemoryOfTokenisingIsFlatFrom100MegabytesTo2Gigabytes) {
     const Tokenizer* tokenizer = testing::reference_tokenizer("llama-3.1");
     if (tokenizer == nullptr) GTEST_SKIP() << "no files of a tokenizer";
@@ -81,8 +83,8 @@ TEST(SlowLargeSets, MemoryOfTokenisingIsFlatFrom100MegabytesTo2Gigabytes) {
     EXPECT_GT(small.samples, 90'000);
     EXPECT_GT(large.samples, 1'900'000);
     EXPECT_GT(large.table_bytes, std::int64_t{1} << 30);
-    EXPECT_LE(large.peak, small.peak + (std::int64_t{16} << 20));
-    EXPECT_LE(large.peak, before + (std::int64_t{160} << 20));
+    EXPECT_LE(large.peak, small.peak + (std::int64_t{28} << 20));
+    EXPECT_LE(large.peak, before + (std::int64_t{96} << 20));
     RecordProperty("before", std::to_string(before));
     RecordProperty("peak_100_MB", std::to_string(small.peak));
     RecordProperty("peak_2_GB", std::to_string(large.peak));
