@@ -29,6 +29,37 @@ std::vector<std::int64_t> merges(const MemoryQuestion& question) {
     return merges;
 }
 
+// Tokens of a tile: enough for a card's products, and with the last one for the least memory.
+constexpr std::int64_t kTiles[] = {2048, 512, 128};
+
+struct Policy {
+    Recompute recompute;
+    std::int64_t tile;
+};
+
+// In the order in which they are tried.
+std::vector<Policy> policies_of(const MemoryQuestion& question) {
+    std::vector<Recompute> kinds = {question.engine.recompute};
+    if (question.chooses_recompute) {
+        kinds = {Recompute::nothing, Recompute::norms_and_activation, Recompute::gate_up,
+                 Recompute::block};
+        if (question.profile.is_cuda()) kinds.push_back(Recompute::offload);
+    }
+    std::vector<Policy> policies;
+    const auto add = [&](Recompute kind, std::int64_t tile) {
+        if (tile == 0 || kind >= Recompute::block) policies.push_back({kind, tile});
+    };
+    if (question.tile || !question.in_tiles)
+        for (const Recompute kind : kinds)
+            add(kind, question.tile.value_or(0));
+    if (!question.tile && (question.in_tiles || question.chooses_recompute))
+        for (const std::int64_t tile : kTiles)
+            add(kinds.back(), tile);
+    // A named policy without tiles goes on where a run in tiles stopped.
+    if (policies.empty()) add(kinds.back(), 0);
+    return policies;
+}
+
 }  // namespace
 
 BatchBounds merged_bounds(const BatchBounds& bounds, std::int64_t merged) {
@@ -44,18 +75,14 @@ MemoryChoice choose_memory(const MemoryQuestion& question) {
     // Page-locked memory is lost to all other programs: not more than half of the host's.
     const std::int64_t pinned_room =
         question.profile.host_bytes > 0 ? question.profile.host_bytes / 2 : INT64_MAX;
-    std::vector<Recompute> policies = {question.engine.recompute};
-    if (question.chooses_recompute)
-        policies = {Recompute::nothing, Recompute::norms_and_activation, Recompute::gate_up,
-                    Recompute::block};
-    if (question.chooses_recompute && question.profile.is_cuda())
-        policies.push_back(Recompute::offload);
-    const auto answer = [&](std::int64_t merged, Recompute recompute) {
+    const std::vector<Policy> policies = policies_of(question);
+    const auto answer = [&](std::int64_t merged, const Policy& policy) {
         EngineOptions engine = question.engine;
-        engine.recompute = recompute;
+        engine.recompute = policy.recompute;
+        engine.tile = policy.tile;
         const std::int64_t passes = (question.accumulation + merged - 1) / merged;
         MemoryChoice choice{
-            recompute, merged,
+            policy.recompute, policy.tile, merged,
             plan_memory(question.profile, question.files, engine,
                         merged_bounds(question.training, merged), passes, question.evaluation)};
         choice.fits = choice.plan.total_bytes <= room && choice.plan.pinned_bytes <= pinned_room;
@@ -64,17 +91,18 @@ MemoryChoice choose_memory(const MemoryQuestion& question) {
     const std::vector<std::int64_t> all = merges(question);
     MemoryChoice choice;
     // Without recomputing, down to micro-batches that still fill a card; then with it.
-    for (const Recompute recompute : policies) {
+    for (const Policy& policy : policies) {
         for (const std::int64_t merged : all) {
             const bool few = merged * question.training.tokens < kFewTokens;
-            if (few && merged != all.front() && recompute != policies.back()) continue;
-            choice = answer(merged, recompute);
+            if (few && merged != all.front() && policy.recompute < policies.back().recompute)
+                continue;
+            choice = answer(merged, policy);
             if (choice.fits) return choice;
         }
     }
     // The last is the smallest; on a card it may ask more of the host than there is.
     if (question.chooses_recompute && choice.plan.pinned_bytes > pinned_room)
-        return answer(choice.merged, Recompute::block);
+        return answer(choice.merged, {Recompute::block, choice.tile});
     return choice;
 }
 

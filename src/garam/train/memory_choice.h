@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "garam/train/engine.h"
 
@@ -18,18 +19,23 @@ struct MemoryQuestion {
     std::int64_t accumulation = 1;
     bool chooses_recompute = false;  // gradient_checkpointing=auto; else engine.recompute holds
     std::int64_t merged = 0;         // micro-batches run as one; 0: choose
+    bool in_tiles = false;           // a named policy is to run in tiles (…+tiles)
+    // PassContext::tile as an earlier part of the run had it; empty: choose.
+    std::optional<std::int64_t> tile = {};
 };
 
 struct MemoryChoice {
     Recompute recompute = Recompute::nothing;
+    std::int64_t tile = 0;
     std::int64_t merged = 1;
     MemoryPlan plan;
     bool fits = true;
 };
 
 // The least recomputing, then the largest merged micro-batch, whose plan fits the free memory of the
-// device and half of its host's; on a card the last resort is that inputs of blocks wait in pinned host
-// memory. Where nothing fits, the smallest plan (the allocation then says what is missing).
+// device and half of its host's; on a card the last resort but one is that inputs of blocks wait in pinned
+// host memory, and the last one on every device are tiles of tokens. Where nothing fits, the smallest plan
+// (the allocation then says what is missing).
 MemoryChoice choose_memory(const MemoryQuestion& question);
 
 // Bounds of `merged` micro-batches run as one.

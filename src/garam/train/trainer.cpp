@@ -41,6 +41,7 @@ class Trainer {
         state_.max_steps = job.max_steps;
         state_.identity = job.identity;
         state_.merged_micro_batches = job.merged_micro_batches;
+        state_.tile = job.engine.tile;
         if (train_.nvtx_ranges) {
             engine_.meter().name_ranges(true);
             engine_.micro_steps().record_work(false);
@@ -417,8 +418,7 @@ EndReport train(const JobConfig& config, const std::string& config_yaml,
         checkpoint = Checkpoint::open(resumed);
         go_on_with_products_of(*checkpoint, *job);
     }
-    const std::int64_t merged = checkpoint ? checkpoint->state().merged_micro_batches : 0;
-    const MemoryPlan plan = job->plan(merged, checkpoint ? &checkpoint->state().identity : nullptr);
+    const MemoryPlan plan = job->plan(checkpoint ? &checkpoint->state() : nullptr);
     Trainer trainer(*job, plan, observers);
     // Only now that all inputs are known to be good may what an earlier run left go.
     if (!checkpoint) {
