@@ -59,6 +59,7 @@ PassContext Decoder::pass_context(const DeviceBatch& batch, const TrainingPass* 
         context.dropout = {pass->dropout, pass->seed, batch.step, batch.positions, batch.samples};
         context.recompute = pass->recompute;
         context.keep = pass->recompute < Recompute::block;
+        context.tile = context.keep ? 0 : pass->tile;
     }
     return context;
 }
@@ -162,12 +163,19 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
             if (offload != nullptr) offload->await(stream, static_cast<std::int64_t>(l));
             if (pass.recompute >= Recompute::block) {
                 context.keep = true;
-                context.recompute = Recompute::nothing;
-                const PhaseScope again(stream.meter(), "recompute");
-                const Tensor out = arena.push(compute_, hidden, Purpose::activations);
-                block_forward(stream, block, context, saved[l].x, out, saved[l], nullptr);
+                context.recompute =
+                    context.tile > 0 ? Recompute::norms_and_activation : Recompute::nothing;
+                const ScratchScope scope(arena);
+                const Tensor middle = arena.scratch(compute_, hidden, Purpose::activations);
+                {
+                    const PhaseScope again(stream.meter(), "recompute");
+                    self_attention_forward(stream, block.attention, context, saved[l].x, middle,
+                                           saved[l].attention, nullptr);
+                }
+                gated_mlp_recompute_and_backward(stream, block.mlp, context, middle, dx);
+            } else {
+                gated_mlp_backward(stream, block.mlp, context, saved[l].middle, saved[l].mlp, dx);
             }
-            gated_mlp_backward(stream, block.mlp, context, saved[l].middle, saved[l].mlp, dx);
             const bool needs_dx = l > 0 || embedding_.is_trained();
             self_attention_backward(stream, block.attention, context, saved[l].x,
                                     saved[l].attention, dx, needs_dx);
@@ -212,7 +220,7 @@ Tensor Decoder::run_blocks(Stream& stream, const DeviceBatch& batch, const PassC
 }
 
 void Decoder::evaluate(Stream& stream, const TokenBatch& batch, const Tensor& loss_sum,
-                       std::vector<float>* losses) {
+                       std::vector<float>* losses, std::int64_t tile) {
     check_batch(batch);
     if (losses != nullptr) losses->clear();
     if (batch.num_targets() == 0) return;
@@ -220,7 +228,9 @@ void Decoder::evaluate(Stream& stream, const TokenBatch& batch, const Tensor& lo
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
     const DeviceBatch device = upload(stream, batch, shape_of(batch), batch_place());
-    const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), nullptr);
+    PassContext context = pass_context(device, nullptr);
+    context.tile = tile;
+    const Tensor x = run_blocks(stream, device, context, nullptr);
     const Tensor row_losses = arena.scratch(DType::f32, device.targets.shape());
     lm_head_loss(stream, head_, loss_, x, device.target_rows, device.targets, row_losses, loss_sum,
                  Tensor());

@@ -46,6 +46,7 @@ struct TrainingPass {
     double neftune_noise_alpha = 0;  // ops/embedding_noise.h; 0: none
     Recompute recompute = Recompute::nothing;
     BlockOffload* offload = nullptr;  // where inputs of blocks wait, with Recompute::offload
+    std::int64_t tile = 0;            // PassContext::tile; where blocks are recomputed
 };
 
 // Keys and values of one sequence of up to `capacity` tokens.
@@ -151,9 +152,9 @@ class Decoder {
     BatchPlace batch_place(std::uint32_t steps_done = 0, std::int64_t cached = 0) const;
 
     // Losses of the targets alone, without dropout; `losses` (may be null) receives them one by one, in
-    // the order of the tokens.
+    // the order of the tokens. `tile`: as PassContext's.
     void evaluate(Stream& stream, const TokenBatch& batch, const Tensor& loss_sum,
-                  std::vector<float>* losses);
+                  std::vector<float>* losses, std::int64_t tile = 0);
 
     // logits f32 [rows, vocab] of the tokens numbered in `rows`, in host memory; whole sequences.
     void logits(Stream& stream, const TokenBatch& batch, const std::vector<std::int32_t>& rows,

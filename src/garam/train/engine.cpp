@@ -114,6 +114,7 @@ TrainingPass TrainingEngine::pass(std::int64_t steps_done) {
     pass.seed = options_.seed;
     pass.step = static_cast<std::uint32_t>(steps_done);
     pass.recompute = options_.recompute;
+    pass.tile = options_.tile;
     pass.neftune_noise_alpha = options_.neftune_noise_alpha;
     pass.offload = offload_ ? &*offload_ : nullptr;
     return pass;
@@ -220,7 +221,7 @@ TrainingEngine::EvalResult TrainingEngine::evaluate(const std::vector<TokenBatch
     EvalResult result;
     for (const TokenBatch& batch : batches) {
         fill(stream_, 0, loss_sum_);
-        model_.evaluate(stream_, batch, loss_sum_, nullptr);
+        model_.evaluate(stream_, batch, loss_sum_, nullptr, options_.tile);
         result.loss_sum += static_cast<double>(read_scalar(stream_, loss_sum_));
         result.targets += batch.num_targets();
     }

@@ -26,6 +26,7 @@ struct EngineOptions {
     OptimizerOptions optimizer;
     double max_grad_norm = 1;                  // 0: no clipping
     Recompute recompute = Recompute::nothing;  // gradient_checkpointing
+    std::int64_t tile = 0;                     // PassContext::tile, where blocks are recomputed
     std::uint64_t seed = 42;                   // of dropout and noise
     double neftune_noise_alpha = 0;            // on embeddings; 0: none
 };

@@ -322,8 +322,13 @@ bool computes_in_bf16(const JobConfig& config, const DeviceProfile& profile) {
     return profile.fast_bf16;
 }
 
+// How a policy's name ends that runs in tiles of tokens.
+constexpr const char* kInTiles = "+tiles";
+
 // auto is settled by PreparedJob::plan().
 Recompute recompute_from_name(const std::string& name) {
+    for (const Recompute recompute : {Recompute::block, Recompute::offload})
+        if (name == std::string(name_of(recompute)) + kInTiles) return recompute;
     if (name == "false" || name == "none" || name == "auto") return Recompute::nothing;
     if (name == "true" || name == "block") return Recompute::block;
     for (const Recompute recompute :
@@ -331,7 +336,7 @@ Recompute recompute_from_name(const std::string& name) {
         if (name == name_of(recompute)) return recompute;
     throw Error("train.gradient_checkpointing: \"" + name +
                 "\" is not supported; choose one of false (none), norms+activation, gate_up, true "
-                "(block), offload, auto");
+                "(block), offload, block+tiles, offload+tiles, auto");
 }
 
 Error beyond_limit(const JobConfig& config, const MemoryChoice& choice) {
@@ -392,7 +397,7 @@ void PreparedJob::cut_batch(std::int64_t batch_size, std::int64_t accumulation) 
     if (!evaluation.empty()) cut_evaluation(*this);
 }
 
-MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
+MemoryPlan PreparedJob::plan(const TrainerState* earlier) {
     const TrainConfig& train = config.train;
     const std::int64_t asked = train.per_device_train_batch_size;
     const std::int64_t step = asked * train.gradient_accumulation_steps;
@@ -406,14 +411,21 @@ MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
                                 train.gradient_accumulation_steps};
         question.chooses_recompute = train.gradient_checkpointing == "auto";
         const bool may_merge = train.merge_micro_batches == "auto" && profile.is_cuda();
-        question.merged = merged > 0 ? merged : may_merge ? 0 : 1;
         question.limit = limit;
+        question.merged = may_merge ? 0 : 1;
+        question.in_tiles = train.gradient_checkpointing.ends_with(kInTiles);
+        if (earlier != nullptr) {
+            question.merged = earlier->merged_micro_batches;
+            question.tile = earlier->tile;
+        }
         return choose_memory(question);
     };
-    if (train.auto_find_batch_size && earlier != nullptr &&
-        earlier->per_device_train_batch_size < asked &&
-        earlier->per_device_train_batch_size * earlier->gradient_accumulation_steps == step)
-        cut_batch(earlier->per_device_train_batch_size, earlier->gradient_accumulation_steps);
+    if (train.auto_find_batch_size && earlier != nullptr) {
+        const RunIdentity& cut = earlier->identity;
+        if (cut.per_device_train_batch_size < asked &&
+            cut.per_device_train_batch_size * cut.gradient_accumulation_steps == step)
+            cut_batch(cut.per_device_train_batch_size, cut.gradient_accumulation_steps);
+    }
     MemoryChoice choice = choose();
     while (train.auto_find_batch_size && earlier == nullptr && !choice.fits &&
            train.per_device_train_batch_size > 1) {
@@ -439,13 +451,15 @@ MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
                         "eval.max_new_tokens or train.per_device_eval_batch_size to save it");
     engine.recompute = choice.recompute;
     engine.model.resident_projections = choice.resident_projections;
+    engine.tile = choice.tile;
     merged_micro_batches = choice.merged;
     if (choice.merged > 1)
         notes.push_back("memory allows " + std::to_string(choice.merged) + " of the " +
                         std::to_string(accumulation) +
                         " micro-batches of a step to run as one (train.merge_micro_batches)");
     if (train.gradient_checkpointing == "auto")
-        notes.push_back(std::string("gradient_checkpointing=auto: ") + name_of(choice.recompute));
+        notes.push_back(std::string("gradient_checkpointing=auto: ") + name_of(choice.recompute) +
+                        (choice.tile > 0 ? kInTiles : ""));
     return choice.plan;
 }
 
@@ -467,12 +481,13 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config, const ReadingProgr
         throw Error("train.tf32 is for cards; this run computes on the processor (device=" +
                     config.device + ")");
     job->profile.tf32 = train.tf32;
-    if (train.gradient_checkpointing == "offload" && !job->profile.is_cuda())
+    if (recompute_from_name(train.gradient_checkpointing) == Recompute::offload &&
+        !job->profile.is_cuda())
         throw Error(
             "train.gradient_checkpointing: offload is for cards; this run computes on the "
             "processor "
             "(device=" +
-            config.device + "), whose memory is the host's already: take true");
+            config.device + "), whose memory is the host's already: take true or block+tiles");
     if (!train.tuned_products.empty() && job->profile.is_cuda()) {
         job->profile.products = load_products(train.tuned_products, job->profile);
     } else if (!train.tuned_products.empty()) {

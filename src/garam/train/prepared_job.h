@@ -42,10 +42,10 @@ struct PreparedJob {
 
     std::int64_t merged_micro_batches = 1;  // see train/memory_choice.h
 
-    // Settles what the run keeps and merges (`merged`: as an earlier part of the run did; 0: by the
-    // memory that is free), and plans for it. With train.auto_find_batch_size it may cut the batch;
-    // `earlier`: as an earlier part of the run did.
-    MemoryPlan plan(std::int64_t merged = 0, const RunIdentity* earlier = nullptr);
+    // Settles what the run keeps and merges, and plans for it; with train.auto_find_batch_size it may cut
+    // the batch. By the memory that is free, or, where that decides about bits, as an earlier part of the
+    // run did.
+    MemoryPlan plan(const TrainerState* earlier = nullptr);
 
   private:
     // The rows of a pass, and how many passes make a step.

@@ -72,12 +72,15 @@ void describe_steps(TrainConfig& c, ConfigTable& table) {
               "Passes of one optimiser step. The loss is normalised by the target tokens of all of "
               "them: any split gives the same step.",
               between(1, kMaxBatch));
-    table.add("train.gradient_checkpointing", &c.gradient_checkpointing,
-              "What the backward computes again instead of keeping it, for the same bits in less "
-              "memory: false (none), norms+activation (nearly free), gate_up, true (block: all but "
-              "the inputs of blocks, a third more time), offload (on a card: as true, and these "
-              "inputs wait in pinned host memory), or auto: the least that fits. false as in "
-              "Transformers; TRL has true.");
+    table.add(
+        "train.gradient_checkpointing", &c.gradient_checkpointing,
+        "What the backward computes again instead of keeping it, for the same bits in less "
+        "memory: false (none), norms+activation (nearly free), gate_up, true (block: all but "
+        "the inputs of blocks, a third more time), offload (on a card: as true, and these "
+        "inputs wait in pinned host memory), or auto: the least that fits. With +tiles at its "
+        "end (block+tiles, offload+tiles; the last resort of auto) MLPs and projections run "
+        "over some hundred tokens at a time, for the longest samples; gradients are then "
+        "summed in another order. false as in Transformers; TRL has true.");
     table.add("train.merge_micro_batches", &c.merge_micro_batches,
               "On a card, run several of the passes that a step accumulates as one when memory "
               "allows: auto or false. The loss is normalised by targets, so the step is the same "

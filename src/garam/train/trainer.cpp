@@ -47,6 +47,7 @@ class Trainer {
         state_.metric_for_best_model = reported_name(train_.metric_for_best_model);
         state_.greater_is_better =
             train_.greater_is_better.value_or(greater_is_better(train_.metric_for_best_model));
+        state_.tile = job.engine.tile;
         if (train_.nvtx_ranges) {
             engine_.meter().name_ranges(true);
             engine_.micro_steps().record_work(false);
@@ -461,8 +462,7 @@ EndReport train(const JobConfig& config, const std::string& config_yaml,
         checkpoint = Checkpoint::open(resumed);
         go_on_with_products_of(*checkpoint, *job);
     }
-    const std::int64_t merged = checkpoint ? checkpoint->state().merged_micro_batches : 0;
-    const MemoryPlan plan = job->plan(merged, checkpoint ? &checkpoint->state().identity : nullptr);
+    const MemoryPlan plan = job->plan(checkpoint ? &checkpoint->state() : nullptr);
     Trainer trainer(*job, plan, observers);
     // Only now that all inputs are known to be good may what an earlier run left go.
     if (!checkpoint) {

@@ -43,7 +43,9 @@ struct TrainerState {
     double unlogged_loss_sum = 0;
     std::int64_t unlogged_target_tokens = 0;
     std::int64_t unlogged_tokens = 0;
-    std::int64_t merged_micro_batches = 1;  // the cut, which decides about bits
+    // The cut, which decides about bits: train/memory_choice.h.
+    std::int64_t merged_micro_batches = 1;
+    std::int64_t tile = 0;
     RunIdentity identity;
     bool operator==(const TrainerState&) const = default;
 };
