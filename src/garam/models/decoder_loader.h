@@ -127,6 +127,8 @@ class Decoder::Loader {
     void read_into(const StoredTensor& stored, const Tensor& place);
     void initialise_adapters();
     void initialise_pissa();
+    // Of A, which is that parameter, and its B; false where the module is not quantised.
+    bool initialise_loftq(std::size_t parameter);
 
     Decoder& model_;
     const ModelFiles& files_;

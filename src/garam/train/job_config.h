@@ -40,6 +40,8 @@ struct JobConfig {
     LoraSettings lora;
     double loraplus_lr_ratio = 1;
     std::string init_lora_weights = "true";
+    int loftq_bits = 4;
+    int loftq_iter = 1;
     TrainConfig train;
 
     JobConfig() { lora.target_modules = {"q_proj", "v_proj"}; }
