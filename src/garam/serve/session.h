@@ -72,6 +72,7 @@ class Session {
 
   private:
     void check_vocabulary() const;
+    bool serves_codes() const;
     void gather_eos_ids();
 
     SessionOptions options_;
