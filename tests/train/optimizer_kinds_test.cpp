@@ -6,6 +6,9 @@
 
 #include "garam/core/error.h"
 #include "garam/io/safetensors.h"
+#include "garam/runtime/transfer.h"
+#include "garam/train/engine.h"
+#include "garam/train/prepared_job.h"
 #include "testing/cards.h"
 #include "testing/test_data.h"
 #include "train/tiny_job.h"
@@ -78,6 +81,50 @@ TEST_P(OptimizerKinds, PagedAndUnpagedGoOnFromEachOther) {
         EXPECT_EQ(outcome(whole), "");
         EXPECT_EQ(result(), want) << first << ", " << second;
     }
+}
+
+// Masters in host memory: less on the card by just that, and no bit changed.
+TEST_P(OptimizerKinds, MastersOnTheHostChangeNoBit) {
+    TinyJob job;
+    job.config.device = testing::device_key(GetParam());
+    job.config.train.optim = "paged_adamw_8bit";
+    const auto prepared = prepare(job.config);
+    DeviceProfile card = GetParam();
+    if (!card.is_cuda()) {  // planned as for one
+        card.kind = DeviceKind::cuda;
+        card.compute_capability = 90;
+        card.multiprocessors = 132;
+        card.shared_bytes = 99 << 10;
+    }
+    EngineOptions options[2] = {prepared->engine, prepared->engine};
+    options[1].model.masters_on_host = true;
+    MemoryPlan plans[2];
+    for (const int on_host : {0, 1})
+        plans[on_host] =
+            plan_memory(card, prepared->files, options[on_host],
+                        {.tokens = 64, .longest = 64, .targets = 64, .samples = 1}, 1, {});
+    const std::int64_t masters = plans[1].pinned_bytes - plans[0].pinned_bytes;
+    EXPECT_GE(masters, plans[0].trainable_elements * 4);
+    EXPECT_EQ(plans[0].total_bytes - plans[1].total_bytes, masters);
+    const auto adapter = static_cast<std::size_t>(Purpose::adapter);
+    EXPECT_EQ(plans[0].by_purpose[adapter] - plans[1].by_purpose[adapter], masters);
+
+    const auto device = make_device(GetParam());
+    std::vector<std::vector<float>> learnt[2];
+    for (const int on_host : {0, 1}) {
+        TrainingEngine engine(*device, prepared->files, options[on_host], std::int64_t{64} << 20);
+        TokenBatch batch;
+        const std::vector<std::int32_t> ids = {1, 5, 9, 200, 7, 3, 77, 12};
+        batch.append(ids, ids, 0);
+        for (int step = 0; step < 3; ++step)
+            engine.step({batch}, step, 1e-2);
+        for (const Parameter& parameter : engine.model().parameters()) {
+            const HostTensor host(engine.stream(), parameter.master);
+            const float* const values = host.tensor().data<float>();
+            learnt[on_host].emplace_back(values, values + host.tensor().elements());
+        }
+    }
+    EXPECT_EQ(learnt[0], learnt[1]);
 }
 
 // CASES 10: a fine-tune of all weights of a small model of stories on instructions.

@@ -49,6 +49,8 @@ constexpr CarryRule kShared[] = {
     {"save_strategy", Carry::save_strategy, "train.save_steps"},
     {"save_total_limit", Carry::copy, "train.save_total_limit"},
     {"load_best_model_at_end", Carry::copy, "train.load_best_model_at_end"},
+    {"metric_for_best_model", Carry::copy, "train.metric_for_best_model"},
+    {"greater_is_better", Carry::copy, "train.greater_is_better"},
     {"resume_from_checkpoint", Carry::copy, "train.resume_from_checkpoint"},
     {"report_to", Carry::report, "train.report_to"},
     {"use_rslora", Carry::copy, "lora.use_rslora"},

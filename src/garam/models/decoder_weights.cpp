@@ -311,7 +311,12 @@ void Decoder::Loader::allocate_parameters() {
             copies += bytes_of(wanted.shape, model_.compute_);
     }
     if (masters == 0) return;
-    Buffer master_buffer(model_.device_, masters, Purpose::adapter);
+    const bool on_host = options_.masters_on_host && card_ && trains;
+    Buffer master_buffer(model_.device_, on_host ? 0 : masters, Purpose::adapter);
+    if (on_host) model_.host_masters_ = PinnedBuffer(model_.device_, masters);
+    // The card's address of pinned memory is the host's.
+    const Tensor all_masters(on_host ? model_.host_masters_.raw() : master_buffer.raw(), DType::f32,
+                             {masters / 4}, model_.device_.kind());
     Buffer gradient_buffer(model_.device_, trains ? masters : 0, Purpose::gradients);
     Buffer copy_buffer(model_.device_, needs_copies ? copies : 0, Purpose::adapter);
     if (trains) model_.all_gradients_ = gradient_buffer.tensor(DType::f32, {masters / 4});
@@ -324,7 +329,9 @@ void Decoder::Loader::allocate_parameters() {
         parameter.name = wanted.name;
         parameter.weight_decay = wanted.decay;
         parameter.rate_factor = rate_factor(wanted);
-        parameter.master = master_buffer.tensor(DType::f32, wanted.shape, offset);
+        parameter.master =
+            all_masters.slice_elements(offset / 4, offset / 4 + wanted.shape.elements())
+                .reshape(wanted.shape);
         if (trains) {
             parameter.gradient = gradient_buffer.tensor(DType::f32, wanted.shape, offset);
             *wanted.gradient = parameter.gradient;
@@ -350,7 +357,7 @@ void Decoder::Loader::allocate_parameters() {
         model_.parameters_.push_back(std::move(parameter));
     }
     // Also what lies between the tensors: they are updated as one vector.
-    clear(setup_.stream, master_buffer.tensor(DType::f32, {masters / 4}));
+    clear(setup_.stream, all_masters);
     if (trains) clear(setup_.stream, model_.all_gradients_);
     if (card_ && trains) link_gradients();
     place_dora_scales();

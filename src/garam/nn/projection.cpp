@@ -81,22 +81,51 @@ void acquire(Stream& stream, const Projection& projection, const PassContext& pa
     pass.weights->acquire(stream, projection.streamed);
 }
 
+// The tail of x, and what else of packed weights stands before the product; with DoRA the product.
+void prepare_packed(Stream& stream, const Projection& projection, const PassContext& pass,
+                    const Tensor& x, ProjectionSaved& saved) {
+    if (projection.tail > 0) {
+        LoraMask mask = mask_of(pass.dropout, projection.lora);
+        const std::int64_t in = projection.in_features();
+        const std::int64_t kept_bytes = lora_kept_bytes(projection.lora, in);
+        saved.kept = pass.keep && mask.active && kept_bytes > 0
+                         ? make_activation(stream, pass, DType::u8, {x.rows(), kept_bytes})
+                         : Tensor();
+        mask.kept = saved.kept;
+        if (pass.decoding && x.rows() == 1)
+            matmul(stream, features(x, in), projection.lora.A, tail_of(projection, x),
+                   {.transpose_b = true, .b_is_settled = is_settled(projection)});
+        else
+            saved.kept_is_written =
+                lora_down(stream, projection.lora, mask, features(x, in), tail_of(projection, x));
+    }
+    if (!projection.dora_scale) return;
+    const std::int64_t out = projection.out_features();
+    // Never y itself: a card may sum in another order for another pitch.
+    saved.z = make_activation(stream, pass, x.dtype(), {x.rows(), out});
+    matmul(stream, x, projection.packed.slice_rows(0, out), saved.z,
+           {.transpose_b = true, .b_is_settled = is_settled(projection), .tail = projection.tail});
+}
+
+LinearSaved make_saved(Stream& stream, const Linear& linear, const PassContext& pass,
+                       const Tensor& x) {
+    LinearSaved saved;
+    if (!linear.lora || !pass.keep) return saved;
+    saved.u = make_activation(stream, pass, x.dtype(), {x.rows(), linear.lora->A.extent(0)});
+    if (linear.lora->is_dora())
+        saved.z = make_activation(stream, pass, x.dtype(), {x.rows(), linear.out_features()});
+    return saved;
+}
+
 void forward_by_parts(Stream& stream, const Projection& projection, const PassContext& pass,
                       const Tensor& x, const Tensor& y, const Tensor& addend,
                       ProjectionSaved& saved) {
     if (addend) cast(stream, addend, y);
     for (std::size_t p = 0; p < projection.parts.size(); ++p) {
         const Linear& linear = projection.parts[p];
-        LinearSaved& part = saved.parts[p];
-        part = {};
-        if (linear.lora && pass.keep) {
-            part.u = make_activation(stream, pass, x.dtype(), {x.rows(), linear.lora->A.extent(0)});
-            if (linear.lora->is_dora())
-                part.z =
-                    make_activation(stream, pass, x.dtype(), {x.rows(), linear.out_features()});
-        }
+        saved.parts[p] = make_saved(stream, linear, pass, x);
         linear_forward(stream, linear, x, part_of(projection, p, y), static_cast<bool>(addend),
-                       pass.dropout, part);
+                       pass.dropout, saved.parts[p]);
     }
 }
 
@@ -171,37 +200,31 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
         forward_by_parts(stream, projection, pass, x, y, addend, saved);
         return;
     }
-    const std::int64_t out = projection.out_features();
-    if (projection.tail > 0) {
-        LoraMask mask = mask_of(pass.dropout, projection.lora);
-        const std::int64_t in = projection.in_features();
-        const std::int64_t kept_bytes = lora_kept_bytes(projection.lora, in);
-        saved.kept = pass.keep && mask.active && kept_bytes > 0
-                         ? make_activation(stream, pass, DType::u8, {x.rows(), kept_bytes})
-                         : Tensor();
-        mask.kept = saved.kept;
-        if (pass.decoding && x.rows() == 1)
-            matmul(stream, features(x, in), projection.lora.A, tail_of(projection, x),
-                   {.transpose_b = true, .b_is_settled = is_settled(projection)});
-        else
-            saved.kept_is_written =
-                lora_down(stream, projection.lora, mask, features(x, in), tail_of(projection, x));
-    }
+    prepare_packed(stream, projection, pass, x, saved);
     if (projection.dora_scale) {
-        // Never y itself: a card may sum in another order for another pitch.
-        saved.z = make_activation(stream, pass, x.dtype(), {x.rows(), out});
-        matmul(
-            stream, x, projection.packed.slice_rows(0, out), saved.z,
-            {.transpose_b = true, .b_is_settled = is_settled(projection), .tail = projection.tail});
         scale_columns(stream, saved.z, projection.dora_scale, 0, projection.bias, addend, y);
         return;
     }
-    matmul(stream, x, projection.packed.slice_rows(0, out), y,
+    matmul(stream, x, projection.packed.slice_rows(0, projection.out_features()), y,
            {.transpose_b = true,
             .b_is_settled = is_settled(projection),
             .tail = projection.tail,
             .addend = addend,
             .bias = projection.bias});
+}
+
+void projection_prepare(Stream& stream, const Projection& projection, const PassContext& pass,
+                        const Tensor& x, ProjectionSaved& saved) {
+    acquire(stream, projection, pass);
+    if (projection.packed) {
+        prepare_packed(stream, projection, pass, x, saved);
+        return;
+    }
+    for (std::size_t p = 0; p < projection.parts.size(); ++p) {
+        const Linear& linear = projection.parts[p];
+        saved.parts[p] = make_saved(stream, linear, pass, x);
+        linear_prepare(stream, linear, x, pass.dropout, saved.parts[p]);
+    }
 }
 
 bool projects_one_row(const Projection& projection, const PassContext& pass, const Tensor& x) {

@@ -74,6 +74,10 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
                         const Tensor& x, const Tensor& y, const Tensor& addend,
                         ProjectionSaved& saved);
 
+// What of the above a backward needs: without the product, unless DoRA's backward reads it.
+void projection_prepare(Stream& stream, const Projection& projection, const PassContext& pass,
+                        const Tensor& x, ProjectionSaved& saved);
+
 // Whether a pass takes the two below instead: one token of a card's decoding, whose input is made on the way
 // to the product (ops/row_matmul.h), with codes where the matrix is streamed.
 bool projects_one_row(const Projection& projection, const PassContext& pass, const Tensor& x);

@@ -218,6 +218,11 @@ void validate_evaluation(const JobConfig& config) {
     };
     needs_validation(train.eval_steps.has_value(), "train.eval_steps", "null");
     needs_validation(train.eval_on_start, "train.eval_on_start", "false");
+    needs_validation(config.eval.judges(), "eval.metrics", "[]");
+    validate(config.eval);
+    if (!config.eval.judges() && reported_name(train.metric_for_best_model) != "eval_loss")
+        throw Error("train.metric_for_best_model: " + train.metric_for_best_model +
+                    " is not evaluated: name it in eval.metrics, or take eval_loss");
     needs_validation(train.load_best_model_at_end, "train.load_best_model_at_end", "false");
     needs_validation(train.early_stopping_patience.has_value(), "train.early_stopping_patience",
                      "null");
@@ -267,6 +272,7 @@ ConfigTable describe(JobConfig& config) {
     describe(config.data, table);
     describe_lora(config, table);
     describe(config.train, table);
+    describe(config.eval, table);
     refuse_foreign_keys(table);
     return table;
 }

@@ -13,6 +13,7 @@
 #include "garam/data/data_config.h"
 #include "garam/io/peft_adapter.h"
 #include "garam/quant/base_quantization.h"
+#include "garam/train/eval_config.h"
 #include "garam/train/train_config.h"
 
 namespace garam {
@@ -42,6 +43,7 @@ struct JobConfig {
     double loraplus_lr_ratio = 1;
     std::string init_lora_weights = "true";
     TrainConfig train;
+    EvalConfig eval;
 
     JobConfig() { lora.target_modules = {"q_proj", "v_proj"}; }
 };
