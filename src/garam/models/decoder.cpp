@@ -12,8 +12,14 @@ namespace garam {
 namespace {
 
 // Kinds of passes that use weights in an order of their own, beside those of training (their Recompute).
-constexpr int kForwardPass = -1;
-constexpr int kOneTokenPass = -2;
+constexpr int kForwardPass = 5;
+constexpr int kOneTokenPass = 6;
+
+// One for each number of tiles, which use the MLP's one after the other.
+int kind_of(int kind, const PassContext& pass, std::int64_t tokens) {
+    const std::int64_t tiles = pass.tile > 0 ? (tokens + pass.tile - 1) / pass.tile : 1;
+    return kind + 8 * static_cast<int>(tiles);
+}
 
 std::string layer_name(std::size_t layer) {
     return "layer " + std::to_string(layer);
@@ -115,7 +121,8 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
     GARAM_CHECK(pass.recompute != Recompute::offload || offload != nullptr,
                 "nowhere to offload to");
     if (offload != nullptr) offload->begin(stream, compute_, hidden, last);
-    weight_stream_->begin(stream, static_cast<int>(pass.recompute));
+    weight_stream_->begin(stream,
+                          kind_of(static_cast<int>(pass.recompute), context, device.tokens()));
     // Memory for the input of a block, or the output of the last one.
     const auto input_of = [&](std::int64_t block) {
         return offload != nullptr ? offload->place(stream, block)
@@ -199,7 +206,8 @@ Tensor Decoder::run_blocks(Stream& stream, const DeviceBatch& batch, const PassC
     const Shape hidden{batch.tokens(), config_.hidden_size};
     Tensor x = arena.push(compute_, hidden, Purpose::activations);
     Tensor other = arena.push(compute_, hidden, Purpose::activations);
-    weight_stream_->begin(stream, x.rows() == 1 ? kOneTokenPass : kForwardPass);
+    weight_stream_->begin(
+        stream, kind_of(x.rows() == 1 ? kOneTokenPass : kForwardPass, pass, batch.tokens()));
     token_embedding_forward(stream, embedding_, batch.ids, x);
     BlockSaved unused;
     for (std::size_t l = 0; l < blocks_.size(); ++l) {

@@ -139,6 +139,7 @@ void Decoder::Loader::attach_adapters() {
     if (!card_) return;
     for (const Packing& p : projections_)
         place_adapters(*p.projection);
+    if (options_.trained == Trained::nothing && !lora.use_dora) place_row_adapters();
 }
 
 bool Decoder::Loader::has_adapter(const std::string& path) const {

@@ -349,6 +349,7 @@ void Decoder::Loader::allocate_parameters() {
             } else {  // made with the rest of the matrix
                 model_.weight_stream_->source(wanted.streamed)
                     .adapters.push_back({parameter.master, *wanted.place, wanted.factor});
+                if (wanted.row_place) parameter.copies.push_back({wanted.row_place, wanted.factor});
             }
         } else {
             *wanted.place = parameter.master;

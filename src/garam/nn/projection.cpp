@@ -7,6 +7,8 @@
 #include "garam/ops/dora.h"
 #include "garam/ops/elementwise.h"
 #include "garam/ops/matmul.h"
+#include "garam/ops/quantized_matmul.h"
+#include "garam/ops/quantized_row_matmul.h"
 #include "garam/ops/row_matmul.h"
 
 namespace garam {
@@ -28,6 +30,49 @@ Tensor part_of(const Projection& projection, std::size_t part, const Tensor& y) 
 
 bool is_settled(const Projection& projection) {
     return projection.streamed < 0;
+}
+
+// Whether a row is multiplied with codes.
+bool takes_codes(const Projection& projection) {
+    return projection.streamed >= 0 && (projection.tail == 0 || projection.row_A);
+}
+
+Tensor part_of(const Projection& projection, std::size_t part, const Tensor& y);
+
+// One row with codes, whose operand is given.
+void forward_by_codes(Stream& stream, const Projection& projection, const Tensor& x,
+                      const Tensor& y, const Tensor& addend) {
+    const Tensor input = features(x, projection.in_features());
+    const ScratchScope scope(stream.arena());
+    Tensor u;
+    if (projection.tail > 0) {
+        u = stream.arena().scratch(x.dtype(), {x.rows(), projection.tail});
+        matmul(stream, input, projection.row_A, u, {.transpose_b = true, .b_is_settled = true});
+    }
+    for (std::size_t p = 0; p < projection.parts.size(); ++p) {
+        const std::int64_t begin = projection.column(p);
+        const std::int64_t end = begin + projection.parts[p].out_features();
+        const Tensor out = part_of(projection, p, y);
+        MatmulOptions options{.transpose_b = true, .b_is_settled = true};
+        if (addend) options.addend = part_of(projection, p, addend);
+        if (projection.bias) options.bias = projection.bias.slice_elements(begin, end);
+        quantized_matmul(stream, input, projection.parts[p].quantized, out, options);
+        if (u)
+            matmul(stream, u, projection.row_B.slice_rows(begin, end), out,
+                   {.transpose_b = true, .accumulate = true, .b_is_settled = true});
+    }
+}
+
+// A part's options of a row product with codes.
+RowMatmulOptions row_options(const Projection& projection, std::size_t part, const Tensor& tail,
+                             const Tensor& addend) {
+    const std::int64_t begin = projection.column(part);
+    const std::int64_t end = begin + projection.parts[part].out_features();
+    RowMatmulOptions options{.tail = tail};
+    if (tail) options.tail_weight = projection.row_B.slice_rows(begin, end);
+    if (addend) options.addend = part_of(projection, part, addend);
+    if (projection.bias) options.bias = projection.bias.slice_elements(begin, end);
+    return options;
 }
 
 void acquire(Stream& stream, const Projection& projection, const PassContext& pass) {
@@ -146,6 +191,10 @@ Tensor projection_output(Stream& stream, const PassContext& pass, DType dtype, s
 void projection_forward(Stream& stream, const Projection& projection, const PassContext& pass,
                         const Tensor& x, const Tensor& y, const Tensor& addend,
                         ProjectionSaved& saved) {
+    if (projects_one_row(projection, pass, x) && takes_codes(projection)) {
+        forward_by_codes(stream, projection, x, y, addend);
+        return;
+    }
     acquire(stream, projection, pass);
     if (!projection.packed) {
         forward_by_parts(stream, projection, pass, x, y, addend, saved);
@@ -180,12 +229,25 @@ void projection_prepare(Stream& stream, const Projection& projection, const Pass
 
 bool projects_one_row(const Projection& projection, const PassContext& pass, const Tensor& x) {
     return pass.decoding && x.rows() == 1 && projection.packed && !projection.dora_scale &&
-           is_settled(projection);
+           (is_settled(projection) || takes_codes(projection));
 }
 
 void project_norm(Stream& stream, const Projection& projection, const Tensor& x,
                   const RmsNorm& norm, const Tensor& y) {
     const ScratchScope scope(stream.arena());
+    if (takes_codes(projection)) {
+        Tensor tail;
+        if (projection.tail > 0) {
+            tail = stream.arena().scratch(x.dtype(), {1, projection.tail});
+            rms_norm_matmul(stream, x, norm.weight, norm.eps, projection.row_A, tail, {},
+                            norm.options);
+        }
+        for (std::size_t p = 0; p < projection.parts.size(); ++p)
+            rms_norm_matmul(stream, x, norm.weight, norm.eps, projection.parts[p].quantized,
+                            part_of(projection, p, y), row_options(projection, p, tail, {}),
+                            norm.options);
+        return;
+    }
     RowMatmulOptions options{.bias = projection.bias};
     if (projection.tail > 0) {
         options.tail = stream.arena().scratch(x.dtype(), {1, projection.tail});
@@ -201,6 +263,18 @@ void project_activation(Stream& stream, const Projection& projection, Activation
                         const Tensor& gate, const Tensor& up, const Tensor& y,
                         const Tensor& addend) {
     const ScratchScope scope(stream.arena());
+    if (takes_codes(projection)) {
+        Tensor tail;
+        if (projection.tail > 0) {
+            tail = stream.arena().scratch(gate.dtype(), {1, projection.tail});
+            gated_activation_matmul(stream, activation, gate, up, projection.row_A, tail);
+        }
+        for (std::size_t p = 0; p < projection.parts.size(); ++p)
+            gated_activation_matmul(stream, activation, gate, up, projection.parts[p].quantized,
+                                    part_of(projection, p, y),
+                                    row_options(projection, p, tail, addend));
+        return;
+    }
     RowMatmulOptions options{.addend = addend, .bias = projection.bias};
     if (projection.tail > 0) {
         options.tail = stream.arena().scratch(gate.dtype(), {1, projection.tail});

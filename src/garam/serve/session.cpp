@@ -85,6 +85,10 @@ Session::Session(const SessionOptions& options)
         decoder_options.quantize = adapter->base_quantization;
     }
     dry_decoder_ = std::make_unique<Decoder>(*dry_device_, files_, decoder_options);
+    if (dry_decoder_->streamable_projections() > 0 && serves_codes(decoder_options)) {
+        decoder_options.resident_projections = 0;
+        dry_decoder_ = std::make_unique<Decoder>(*dry_device_, files_, decoder_options);
+    }
     check_vocabulary();
     // Where there is room enough beside them; else the system reads them again from the file when it must.
     decoder_options.own_weights =
@@ -111,6 +115,17 @@ Session::Session(const SessionOptions& options)
 }
 
 Session::~Session() = default;
+
+// On a card: 4-bit codes are read faster than what they decode to. Others where that would leave too little memory
+// for caches.
+bool Session::serves_codes(const Decoder::Options& options) const {
+    const auto in_four_bits = [](const StoredTensor& tensor) { return tensor.four_bit != nullptr; };
+    const DeviceProfile& card = dry_device_->profile();
+    const std::int64_t free = card.free_bytes > 0 ? card.free_bytes : card.memory_bytes;
+    return options.quantize ||
+           std::any_of(files_.tensors().begin(), files_.tensors().end(), in_four_bits) ||
+           dry_device_->memory().current > free / 2;
+}
 
 void Session::check_vocabulary() const {
     const std::int64_t model = dry_decoder_->config().vocab_size;

@@ -66,6 +66,7 @@ class Session : public ServedModel {
 
   private:
     void check_vocabulary() const;
+    bool serves_codes(const Decoder::Options& options) const;
 
     SessionOptions options_;
     ModelFiles files_;
