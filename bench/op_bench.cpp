@@ -17,6 +17,7 @@
 
 #include "garam/core/parallel.h"
 #include "garam/core/philox.h"
+#include "garam/ops/adamw_8bit.h"
 #include "garam/ops/attention.h"
 #include "garam/ops/bias.h"
 #include "garam/ops/cross_entropy.h"
@@ -301,6 +302,26 @@ void add_f32_only() {
         AdamWOptions options;
         options.learning_rate = 1e-4;
         b.time(state, [&](Stream& s) { adamw_step(s, options, w, g, scale, m, v); });
+    });
+    add_benchmark("adamw_8bit_step", f32, [](auto& state, Bench& b, DType t) {
+        const std::int64_t n = 8 * kTokens * kHidden;
+        const std::int64_t blocks = adamw_8bit_blocks(n);
+        const Tensor w = b.floats(t, 1, n).reshape({n}), g = b.floats(t, 1, n).reshape({n}),
+                     scale = b.floats(t, 1, 1), m_absmax = b.floats(t, 1, blocks).reshape({blocks}),
+                     v_absmax = b.floats(t, 1, blocks).reshape({blocks});
+        const auto codes = [&b](std::int64_t count) {
+            return b.integers<std::uint8_t>(
+                count, [](std::int64_t i) { return static_cast<std::uint8_t>(i * 37); });
+        };
+        const AdamW8bitStates states{codes(blocks * kAdamW8bitBlock),
+                                     codes(blocks * kAdamW8bitBlock), m_absmax, v_absmax};
+        for (std::int64_t i = 0; i < blocks; ++i)
+            m_absmax.data<float>()[i] = v_absmax.data<float>()[i] = 1e-3f;
+        scale.data<float>()[0] = 1.0f;
+        AdamWOptions options;
+        options.learning_rate = 1e-4;
+        const std::vector<AdamW8bitItem> items = {{w, g, 0}};
+        b.time(state, [&](Stream& s) { adamw_8bit_step(s, options, items, states, 0, scale); });
     });
 }
 

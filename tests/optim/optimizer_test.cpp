@@ -421,14 +421,30 @@ TEST(Optimizer, TheDryDeviceCountsTheSameBytesAndTouchesNone) {
     }
 }
 
-TEST(Optimizer, NamesOfOthersAreRefused) {
-    EXPECT_EQ(optimizer_kind_from_name("adamw_torch"), OptimizerKind::adamw);
-    EXPECT_EQ(optimizer_kind_from_name("adamw_torch_fused"), OptimizerKind::adamw);
-    EXPECT_EQ(optimizer_kind_from_name("sgd"), OptimizerKind::sgd);
-    for (const char* name :
-         {"adamw_8bit", "paged_adamw_32bit", "adafactor", "lion_8bit", "adamw_hf", "AdamW", ""}) {
+TEST(Optimizer, NamesAreTransformers) {
+    struct Case {
+        const char* name;
+        bool eight_bit, paged;
+        const char* update;
+    };
+    for (const Case& c : {Case{"adamw_torch", false, false, "adamw_torch"},
+                          Case{"adamw_torch_fused", false, false, "adamw_torch_fused"},
+                          Case{"adamw_8bit", true, false, "adamw_8bit"},
+                          Case{"adamw_bnb_8bit", true, false, "adamw_8bit"},
+                          Case{"paged_adamw_8bit", true, true, "adamw_8bit"},
+                          Case{"paged_adamw_32bit", false, true, "adamw_torch"},
+                          Case{"paged_adamw", false, true, "adamw_torch"}}) {
+        const OptimizerOptions options = optimizer_from_name(c.name);
+        EXPECT_EQ(options.kind, OptimizerKind::adamw);
+        EXPECT_EQ(options.eight_bit, c.eight_bit) << c.name;
+        EXPECT_EQ(options.paged, c.paged) << c.name;
+        EXPECT_EQ(update_name(c.name), c.update);
+    }
+    EXPECT_EQ(optimizer_from_name("sgd").kind, OptimizerKind::sgd);
+    EXPECT_EQ(update_name("sgd"), "sgd");
+    for (const char* name : {"adafactor", "lion_8bit", "adamw_hf", "AdamW", "paged_sgd", ""}) {
         try {
-            optimizer_kind_from_name(name);
+            optimizer_from_name(name);
             FAIL() << name << " accepted";
         } catch (const Error& error) {
             const std::string message = error.what();

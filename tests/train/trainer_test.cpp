@@ -113,6 +113,25 @@ const ResumedKind kResumedKinds[] = {
          c.lora.trainable_token_indices = {256, 5};
      }},
     {"all weights", [](JobConfig& c) { c.train.method = "full"; }},
+    {"a base in 4 bits",
+     [](JobConfig& c) {
+         c.four_bit.load_in_4bit = true;
+         c.four_bit.quant_type = "nf4";
+         c.four_bit.use_double_quant = true;
+         c.lora.use_dora = true;
+         c.lora.trainable_token_indices = {256, 5};
+     }},
+    {"all weights, 8 bits",
+     [](JobConfig& c) {
+         c.train.method = "full";
+         c.train.optim = "adamw_8bit";
+     }},
+    {"saved modules, paged 8 bits",
+     [](JobConfig& c) {
+         c.train.optim = "paged_adamw_8bit";
+         c.lora.modules_to_save = {"lm_head"};
+     }},
+    {"paged 32 bits", [](JobConfig& c) { c.train.optim = "paged_adamw_32bit"; }},
 };
 
 // PiSSA begins where the base stands, learns, and leaves an adapter that says the same of the base on the disk.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
 #include "garam/app/command.h"
 #include "garam/app/command_line.h"

@@ -166,12 +166,13 @@ JudgedSet judged_rows(const SampleSelection& samples, const DataPlaces& places,
 std::vector<std::string> labels_of_training(const DataConfig& config, const Tokenizer& tokenizer) {
     const DataPlaces training = training_places(config);
     if (training.paths.empty()) return {};
+    std::vector<OpenSource> sources;
     try {
-        static_cast<void>(open_sources(training, config));
+        sources = open_sources(training, config);
     } catch (const Error&) {
         return {};
     }
-    return read_labels(training, config, tokenizer);
+    return read_labels(std::move(sources), config, tokenizer);
 }
 
 }  // namespace garam

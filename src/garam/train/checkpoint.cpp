@@ -44,11 +44,16 @@ std::int64_t first_non_finite(const void* values, std::int64_t count) {
     return -1;
 }
 
+void check_kind(const std::string& name, const Tensor& tensor) {
+    GARAM_CHECK((tensor.dtype() == DType::f32 || tensor.dtype() == DType::u8) &&
+                    tensor.is_dense() && tensor.device() == DeviceKind::cpu,
+                name);
+}
+
 void check_writable(const NamedTensors& tensors, const fs::path& folder) {
     for (const auto& [name, tensor] : tensors) {
-        GARAM_CHECK(
-            tensor.dtype() == DType::f32 && tensor.is_dense() && tensor.device() == DeviceKind::cpu,
-            name);
+        check_kind(name, tensor);
+        if (tensor.dtype() == DType::u8) continue;
         const std::int64_t at = first_non_finite(tensor.raw(), tensor.elements());
         if (at < 0) continue;
         throw Error(
@@ -103,22 +108,24 @@ std::vector<const StoredTensor*> match(const SafetensorsFile& file, const NamedT
     std::vector<const StoredTensor*> matched;
     std::set<std::string_view> names;
     for (const auto& [name, tensor] : wanted) {
-        GARAM_CHECK(
-            tensor.dtype() == DType::f32 && tensor.is_dense() && tensor.device() == DeviceKind::cpu,
-            name);
+        check_kind(name, tensor);
+        const bool is_f32 = tensor.dtype() == DType::f32;
         names.insert(name);
         const StoredTensor* stored = file.find(name);
         if (stored == nullptr)
             throw Error(source + ": tensor " + name +
                         " is missing: the checkpoint is of another run (lora.target_modules, "
                         "train.optim)");
-        if (stored->type != StoredType::f32 || !(stored->shape == tensor.shape()))
+        if (stored->type != (is_f32 ? StoredType::f32 : StoredType::u8) ||
+            !(stored->shape == tensor.shape()))
             throw Error(
-                fmt::format("{}: tensor {} is {} {}, the run has f32 {}: the checkpoint is of "
+                fmt::format("{}: tensor {} is {} {}, the run has {} {}: the checkpoint is of "
                             "another run (model, lora.r)",
                             source, name, name_of(stored->type), stored->shape.to_string(),
-                            tensor.shape().to_string()));
-        if (const std::int64_t at = first_non_finite(stored->data, tensor.elements()); at >= 0)
+                            name_of(tensor.dtype()), tensor.shape().to_string()));
+        const std::int64_t at =
+            is_f32 ? first_non_finite(stored->data, tensor.elements()) : std::int64_t{-1};
+        if (at >= 0)
             throw Error(fmt::format("{}: {}[{}] is not finite; take an older checkpoint", source,
                                     name, at));
         matched.push_back(stored);

@@ -1,5 +1,7 @@
 #include "garam/train/train_config.h"
 
+#include "garam/optim/optimizer.h"
+
 namespace garam {
 
 namespace {
@@ -120,14 +122,15 @@ void describe_optimizer(TrainConfig& c, ConfigTable& table) {
               at_least(0));
     table
         .add_choice(
-            "train.optim", c.optim, {"adamw_torch", "adamw_torch_fused", "sgd"},
-            "The optimiser; states in fp32. adamw_torch and adamw_torch_fused (Transformers' "
-            "default on newer PyTorch) are the same one here.")
-        .refused = {{"adamw_8bit", "use adamw_torch"},
-                    {"adamw_bnb_8bit", "use adamw_torch"},
-                    {"paged_adamw_8bit", "use adamw_torch"},
-                    {"paged_adamw_32bit", "use adamw_torch"},
-                    {"adafactor", "use adamw_torch"}};
+            "train.optim", c.optim, optimizer_names(),
+            "The optimiser; states in fp32, or 8bit: a quarter of that (tensors of less than 4096 "
+            "elements excepted). paged: on a card the states wait in pinned host memory; the "
+            "bits are the same, and a checkpoint of one resumes as the other. adamw_torch_fused is "
+            "adamw_torch here, adamw_bnb_8bit adamw_8bit, paged_adamw paged_adamw_32bit, as "
+            "Transformers names them.")
+        .refused = {{"adafactor", "use adamw_8bit"},
+                    {"adamw_hf", "use adamw_torch"},
+                    {"lion_8bit", "use adamw_8bit"}};
     table.add_choice(
         "train.lr_scheduler_type", c.lr_scheduler_type,
         {"linear", "cosine", "cosine_with_min_lr", "cosine_with_restarts", "polynomial", "constant",

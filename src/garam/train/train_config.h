@@ -52,7 +52,7 @@ struct TrainConfig {
     double adam_beta2 = 0.999;
     double adam_epsilon = 1e-8;
     double max_grad_norm = 1.0;                // 0: no clipping
-    std::string optim = "adamw_torch";         // adamw_torch, adamw_torch_fused (the same), sgd
+    std::string optim = "adamw_torch";         // a name of optim/optimizer.h
     std::string lr_scheduler_type = "linear";  // a name of optim/schedule.h
     ScheduleKwargs lr_scheduler_kwargs;
     std::int64_t warmup_steps = 0;

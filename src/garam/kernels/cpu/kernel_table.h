@@ -5,7 +5,7 @@
 // pointers, counts and plain structs: shapes, checks, threads and memory are the ops' business, so
 // a kernel never allocates, and any number of threads may be in it at once.
 //
-// Sources of kernels include nothing but this header (with an enumeration) and simd.h: an inline
+// Sources of kernels include nothing but this header (with an enumeration and plain tables) and simd.h: an inline
 // function or template of another header, compiled here for AVX-512 and merged by the linker with its twin from a plain
 // source, would end the program on a lesser processor.
 #pragma once
@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "garam/core/activation.h"
+#include "garam/core/dynamic_code.h"
 
 namespace garam::cpu {
 
@@ -42,6 +43,16 @@ struct AdamWStep {
     float step_size;        // learning_rate / (1 - beta1^t)
     float root_correction;  // sqrt(1 - beta2^t)
     float epsilon;
+    float gradient_scale;
+};
+
+// The update of ops/adamw_8bit.h.
+struct AdamW8bitStep {
+    float decay;  // 1 - learning_rate * weight_decay
+    float beta1, beta2;
+    float one_minus_beta1, one_minus_beta2;
+    float step_size;  // -learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t)
+    float epsilon;    // times sqrt(1 - beta2^t)
     float gradient_scale;
 };
 
@@ -88,8 +99,44 @@ struct AttentionBackward {
     float scale, softcap;
 };
 
+// In the order of QuantFormat.
+enum class WeightCodes : std::uint8_t {
+    nf4,
+    fp4,
+    q8_0,
+    q4_0,
+    q4_1,
+    q5_0,
+    q5_1,
+    iq4_nl,
+    q4_k,
+    q5_k,
+    q6_k,
+    iq4_xs
+};
+
+// A quantised matrix (quant/quantized_matrix.h), its elements numbered row after row.
+struct CodedMatrix {
+    WeightCodes format;
+    const void* codes;
+    // Of nf4 and fp4.
+    const float* table;          // 16 values
+    int block_shift;             // log2 of the elements of a block, 5 or more
+    int nested_shift;            // log2 of the blocks of a nested block
+    const void* absmax;          // f32, u8 with double quantisation
+    const float* nested_absmax;  // nullptr: not double
+    const float* map;            // 256 values
+    float offset;
+};
+// Elements [first, first + count) as f32 or bf16.
+using DecodeFunction = void (*)(const CodedMatrix& matrix, std::int64_t first, std::int64_t count,
+                                void* out);
+
 // A block of c [m, n] = alpha * op(a) * op(b) (+ c when `accumulate`), m, n, k >= 1. `transpose_a`:
 // a lies [k, m]; `transpose_b`: b lies [n, k]; `transpose_c`: c lies [n, m] and is fp32.
+//
+// With a `coded` b its values are decoded where they are packed: b.pitch is the row length of that matrix, b's first
+// element its element `first_coded`, and `decode` gives a's type.
 struct MatmulBlock {
     Rows a, b, c;
     std::int64_t m, n, k;
@@ -97,6 +144,9 @@ struct MatmulBlock {
     bool c_is_bf16;
     bool accumulate;
     float alpha;
+    const CodedMatrix* coded;  // nullptr: none
+    std::int64_t first_coded;
+    DecodeFunction decode;
 };
 
 // How large the blocks of a kernel may be and what they cost, which decides about speed only. More columns
@@ -116,6 +166,7 @@ struct MatmulKernel {
     // multiple of kMatmulPanel; grows with each.
     std::int64_t (*scratch_bytes)(std::int64_t m, std::int64_t n, std::int64_t elements,
                                   std::int64_t k);
+    std::int64_t coded_bytes;  // more, with a coded b; a multiple of 64
     MatmulCut cut;
 };
 constexpr std::int64_t kMatmulPanel = 32;
@@ -182,6 +233,7 @@ struct ElementKernels {
                             std::int64_t head_dim, float* delta);
     AttentionKernels attention;
 
+    DecodeFunction decode;
     MatmulKernel matmul;
 };
 
@@ -193,6 +245,11 @@ struct KernelTable {
     double (*sum_of_squares)(const float* x, std::int64_t n);
     void (*adamw)(const AdamWStep& step, float* weight, const float* gradient, float* m, float* v,
                   std::int64_t n);
+    // Whole blocks of 256 but for the last one; absmax: one a block.
+    void (*adamw_8bit)(const AdamW8bitStep& step, const DynamicCode& m_code,
+                       const DynamicCode& v_code, float* weight, const float* gradient,
+                       std::uint8_t* m_codes, std::uint8_t* v_codes, float* m_absmax,
+                       float* v_absmax, std::int64_t n);
     void (*sgd)(const SgdStep& step, float* weight, const float* gradient, float* buffer,
                 std::int64_t n);
 };
