@@ -11,9 +11,13 @@
 #   ops          the 2.4B step op by op
 #   tune         the 2.4B step as the heuristic multiplies, and by a table tuned here
 #   offload      the 2.4B step with block inputs kept on the card, and in pinned host memory
+#   qlora        steps of 4-bit bases: with memory free, within Unsloth's memory, with the smallest cache
+#   qlora8b      the same of the 8B shape
 #   lora         the ops on groups of adapters beside their bytes
 #   optimizer    a step under each of AdamW's names beside its bytes
-#   peers        Transformers + PEFT on the same shapes, bf16
+#   quantized    4-bit weights decoded, made and multiplied, beside a copy
+#   parity4      the card's 4-bit codes beside bitsandbytes' over 10^8 values a type (SITE: the peers' packages)
+#   peers        what users would run instead, on the same shapes (PEERS="bf16", "exaone unsloth unsloth_8b" …)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly CARD=$PWD/.card OUT=${OUT:-/tmp} WORK=${TMPDIR:-/tmp}/garam-card
@@ -126,6 +130,25 @@ part_bench() {
 }
 part_ops() { bench ops-16x512 "${EXAONE[@]}" --batch 16 --length 512 --steps 3 --ops; }
 part_ops_small() { bench ops-2x512 "${EXAONE[@]}" --batch 2 --length 512 --steps 3 --ops; }
+# Limits are what Unsloth's runs used on the device, less 0.55 GiB for the context.
+readonly QLORA=(--base nf4 --optim paged_adamw_8bit --no-roofs)
+part_qlora() {
+    local ragged=("${EXAONE[@]}" "${QLORA[@]}" --batch 2 --accumulation 8 --length 512 --merge 0
+        --lengths "$CARD/peers/lengths.txt" --steps 12 --warmup 12)
+    local full=("${EXAONE[@]}" "${QLORA[@]}" --batch 16 --length 512)
+    bench qlora-2x8x512-free "${ragged[@]}" --recompute auto
+    bench qlora-2x8x512-in-2.99 "${ragged[@]}" --recompute auto --limit 2.44
+    bench qlora-16x512-free "${full[@]}"
+    bench qlora-16x512-smallest-cache "${full[@]}" --resident 0
+    bench qlora-16x512-in-19.8 "${full[@]}" --recompute auto --limit 19.25
+    bench qlora-16x512-in-3.95 "${full[@]}" --recompute auto --limit 3.40
+}
+part_qlora8b() {
+    local shape=(--shape llama-8b "${QLORA[@]}" --batch 2 --accumulation 4 --length 2048 --merge 0
+        --recompute auto --steps 4 --warmup 3)
+    bench qlora-8b-free "${shape[@]}"
+    bench qlora-8b-in-7.85 "${shape[@]}" --limit 7.30
+}
 part_tune() {
     bench 16x512-heuristic "${EXAONE[@]}" --batch 16 --length 512 --tune "$OUT/products.json"
     bench 16x512-tuned "${EXAONE[@]}" --batch 16 --length 512 --products "$OUT/products.json"
@@ -145,6 +168,20 @@ part_optimizer() {
     local log=$OUT/optimizer.log
     : >"$log"
     limited 100 "$log" "$WORK/bin/optimizer_bench" || note "optimizer: ended with $?"
+    tee -a "$SUMMARY" <"$log"
+}
+part_quantized() {
+    local log=$OUT/quantized.log
+    : >"$log"
+    limited 150 "$log" "$WORK/bin/quantized_bench" || note "quantized_bench: ended with $?"
+    tee -a "$SUMMARY" <"$log"
+}
+part_parity4() {
+    local log=$OUT/parity4.log site=$WORK/site
+    : >"$log"
+    [ ! -f "${SITE:-$CARD/peers/site.tar.xz}" ] || { mkdir -p "$site" && tar -C "$site" -xJf "${SITE:-$CARD/peers/site.tar.xz}"; }
+    PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH} limited 240 "$log" python3 bench/bitsandbytes_parity.py \
+        --program "$WORK/bin/quantized_parity" || note "bitsandbytes_parity: ended with $?"
     tee -a "$SUMMARY" <"$log"
 }
 part_bench8b() { bench 8b-2x4x2048 --shape llama-8b --batch 2 --accumulation 4 --length 2048 --steps 4 --warmup 3; }

@@ -39,7 +39,10 @@ double seconds_since(Clock::time_point begin) {
 }
 
 struct Options {
-    std::string shape = "tiny", device = "auto", recompute = "none", folder, tune, products, isa;
+    std::string shape = "tiny", device = "auto", recompute = "none", folder, tune, products, isa,
+                base;
+    double limit = 0;            // GiB
+    std::int64_t resident = -1;  // projections kept decoded; -1: all, or as many as fit
     std::string optim = "adamw_torch";
     std::int64_t batch = 16, length = 512, accumulation = 1, merge = 1, rank = 16;
     std::int64_t steps = 8, warmup = 4, decode = 0;
@@ -239,14 +242,26 @@ void print_ops(TrainingEngine& engine, const std::vector<TokenBatch>& step, cons
     print_table(engine.meter(), roofs, kSteps, phases, "op (one step, not recorded)", recorded);
 }
 
+// The base as bitsandbytes would hold it: blocks of 64, double quantisation.
+std::optional<BaseQuantization> quantization_of(const std::string& base) {
+    if (base.empty()) return std::nullopt;
+    if (base != "nf4" && base != "fp4") throw Error("--base: nf4 or fp4");
+    BaseQuantization quantize;
+    quantize.format = base == "nf4" ? QuantFormat::nf4 : QuantFormat::fp4;
+    quantize.double_quantization = true;
+    return quantize;
+}
+
 EngineOptions engine_options_of(const Options& o, const DeviceProfile& profile) {
     EngineOptions engine_options;
-    engine_options.recompute = recompute_of(o.recompute);
+    if (o.recompute != "auto") engine_options.recompute = recompute_of(o.recompute);
     engine_options.optimizer = optimizer_from_name(o.optim);
     Decoder::Options& model = engine_options.model;
     model.compute = profile.fast_bf16 && !o.f32 ? DType::bf16 : DType::f32;
     model.trained = Decoder::Trained::adapter;
     model.max_positions = o.length;
+    model.quantize = quantization_of(o.base);
+    if (o.resident >= 0) model.resident_projections = o.resident;
     model.lora.emplace();
     model.lora->r = o.rank;
     model.lora->lora_alpha = static_cast<double>(2 * o.rank);
@@ -277,18 +292,42 @@ void tune(const Options& o, const DeviceProfile& profile, const ModelFiles& file
                 heuristic * 1e-3, best * 1e-3, seconds_since(begin));
 }
 
-void bench_steps(const Options& o, Device& device, const ModelFiles& files, const Roofs& roofs) {
+void bench_steps(Options o, Device& device, const ModelFiles& files, const Roofs& roofs) {
     const ModelShape& shape = model_shape(o.shape);
-    const EngineOptions engine_options = engine_options_of(o, device.profile());
-    const BatchBounds bounds =
-        merged_bounds({o.batch * o.length, o.length, o.batch * (o.length - 1), o.batch}, o.merge);
-    const MemoryPlan plan =
-        plan_memory(device.profile(), files, engine_options, bounds, o.accumulation / o.merge, {});
+    EngineOptions engine_options = engine_options_of(o, device.profile());
+    const BatchBounds bounds{o.batch * o.length, o.length, o.batch * (o.length - 1), o.batch};
+    MemoryPlan plan;
+    if (o.limit > 0 || o.merge == 0 || o.recompute == "auto") {
+        const MemoryChoice choice = choose_memory(
+            {.profile = device.profile(),
+             .files = files,
+             .engine = engine_options,
+             .training = bounds,
+             .evaluation = {},
+             .accumulation = o.accumulation,
+             .chooses_recompute = o.recompute == "auto",
+             .merged = o.merge,
+             .limit = static_cast<std::int64_t>(o.limit * static_cast<double>(1 << 30))});
+        if (!choice.fits) std::printf("does not fit: ");
+        plan = choice.plan;
+        o.merge = choice.merged;
+        o.recompute = name_of(choice.recompute);
+        engine_options.recompute = choice.recompute;
+        engine_options.model.resident_projections = choice.resident_projections;
+        std::printf("planned: step of %.4f s\n", plan.step_time.seconds());
+    } else {
+        plan = plan_memory(device.profile(), files, engine_options, merged_bounds(bounds, o.merge),
+                           o.accumulation / o.merge, {});
+    }
     const Clock::time_point loading = Clock::now();
     TrainingEngine engine(device, files, engine_options, plan);
+    if (plan.streamable_projections > 0)
+        std::printf("base %s: %ld of %ld projections stay decoded\n", o.base.c_str(),
+                    static_cast<long>(plan.resident_projections),
+                    static_cast<long>(plan.streamable_projections));
     std::printf(
         "%s, %ld x %ld x %ld%s, recompute %s, r=%ld, dropout %.2f: planned %.2f GiB, %.2f pinned, "
-        "loaded in %.1f s\n",
+        "loaded in %.2f s\n",
         o.shape.c_str(), static_cast<long>(o.batch), static_cast<long>(o.accumulation),
         static_cast<long>(o.length), o.merge > 1 ? " merged" : "", o.recompute.c_str(),
         static_cast<long>(o.rank), o.dropout, static_cast<double>(plan.total_bytes) / (1 << 30),
@@ -411,8 +450,13 @@ int run(int argc, char** argv) {
     std::string lengths;
     app.add_option("--lengths", lengths, "file of real samples' lengths, cut to --length");
     app.add_option("--accumulation", o.accumulation, "micro-batches of a step");
-    app.add_option("--merge", o.merge, "micro-batches run as one");
-    app.add_option("--recompute", o.recompute, "none, norms+activation, gate_up, block, offload");
+    app.add_option("--merge", o.merge, "micro-batches run as one; 0: as many as are best");
+    app.add_option("--recompute", o.recompute,
+                   "none, norms+activation, gate_up, block, offload, auto");
+    app.add_option("--base", o.base, "quantise it while loading: nf4 or fp4, double quantisation");
+    app.add_option("--resident", o.resident,
+                   "projections that stay decoded (default: all that fit)");
+    app.add_option("--limit", o.limit, "GiB that may be reserved on the device");
     app.add_option("--optim", o.optim, "a name of train.optim");
     app.add_option("--rank", o.rank, "LoRA's r, on all linears");
     app.add_option("--dropout", o.dropout, "lora_dropout");

@@ -109,8 +109,10 @@ TEST(ImportConfig, Axolotl) {
     EXPECT_LEFT_OUT(imported, "auto_resume_from_checkpoints", "train.resume_from_checkpoint=true");
     EXPECT_EQ(left_out(imported, "datasets.0.field_messages"), "");
     EXPECT_EQ(left_out(imported, "train.group_by_length"), "");
-    EXPECT_LEFT_OUT(imported, "adapter", "GGUF");
-    EXPECT_LEFT_OUT(imported, "load_in_4bit", "GGUF");
+    EXPECT_EQ(left_out(imported, "adapter"), "");
+    EXPECT_TRUE(job.four_bit.load_in_4bit);
+    EXPECT_EQ(job.four_bit.quant_type, "nf4");
+    EXPECT_TRUE(job.four_bit.use_double_quant);
     EXPECT_LEFT_OUT(imported, "evals_per_epoch", "train.eval_steps");
     EXPECT_LEFT_OUT(imported, "flash_attention", "linear memory");
     EXPECT_LEFT_OUT(imported, "special_tokens.pad_token", "model's own files");
@@ -149,8 +151,42 @@ TEST(ImportConfig, Unsloth) {
     EXPECT_EQ(job.train.max_steps, 60);
     EXPECT_EQ(job.train.gradient_checkpointing, "true");
     EXPECT_EQ(job.train.report_to, "none");
-    EXPECT_LEFT_OUT(imported, "model.load_in_4bit", "GGUF");
+    EXPECT_TRUE(job.four_bit.load_in_4bit);
+    EXPECT_EQ(job.four_bit.quant_type, "nf4");
+    EXPECT_TRUE(job.four_bit.use_double_quant);
     EXPECT_LEFT_OUT(imported, "save.save_method", "garam merge");
+}
+
+TEST(ImportConfig, FourBits) {
+    const JobConfig trl = job_of(import_text(
+        "model_name_or_path: a\ndataset_name: x.jsonl\nuse_peft: true\nload_in_4bit: true\n"
+        "use_bnb_nested_quant: true\nbnb_4bit_compute_dtype: bfloat16\n"));
+    EXPECT_TRUE(trl.four_bit.load_in_4bit);
+    EXPECT_EQ(trl.four_bit.quant_type, "nf4");  // TRL's own default
+    EXPECT_TRUE(trl.four_bit.use_double_quant);
+    EXPECT_EQ(trl.four_bit.compute_dtype, "bfloat16");
+
+    const JobConfig factory = job_of(import_text(
+        "model_name_or_path: a\nstage: sft\nfinetuning_type: lora\ndataset: x\ncutoff_len: 64\n"
+        "quantization_bit: 4\nquantization_method: bnb\nquantization_type: fp4\n"
+        "double_quantization: false\n"));
+    EXPECT_TRUE(factory.four_bit.load_in_4bit);
+    EXPECT_EQ(factory.four_bit.quant_type, "fp4");
+    EXPECT_FALSE(factory.four_bit.use_double_quant);
+
+    const ImportedConfig eight = import_text(
+        "model_name_or_path: a\nstage: sft\nfinetuning_type: lora\ndataset: x\ncutoff_len: 64\n"
+        "quantization_bit: 8\nquantization_method: hqq\n");
+    EXPECT_FALSE(job_of(eight).four_bit.load_in_4bit);
+    EXPECT_LEFT_OUT(eight, "quantization_bit", "load_in_4bit");
+    EXPECT_LEFT_OUT(eight, "quantization_method", "bitsandbytes");
+
+    const JobConfig axolotl =
+        job_of(import_text("base_model: a\nadapter: qlora\nmicro_batch_size: 1\nsequence_len: 64\n"
+                           "bnb_config_kwargs:\n  bnb_4bit_use_double_quant: false\n"));
+    EXPECT_TRUE(axolotl.four_bit.load_in_4bit);
+    EXPECT_EQ(axolotl.four_bit.quant_type, "nf4");
+    EXPECT_FALSE(axolotl.four_bit.use_double_quant);
 }
 
 TEST(ImportConfig, SettingsOfPeft) {

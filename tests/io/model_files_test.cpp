@@ -128,8 +128,8 @@ TEST(ModelFiles, FoldersThatHoldNoModelSayWhy) {
     dir.write("bin/config.json", "{}");
     dir.write("bin/pytorch_model.bin", "x");
     EXPECT_REFUSED(dir / "bin", "convert them to safetensors");
-    dir.write("nf4/config.json", R"({"quantization_config": {"quant_method": "bitsandbytes"}})");
-    EXPECT_REFUSED(dir / "nf4", "quantised checkpoints (bitsandbytes) are not supported");
+    dir.write("gptq/config.json", R"({"quantization_config": {"quant_method": "gptq"}})");
+    EXPECT_REFUSED(dir / "gptq", "checkpoints quantised by gptq are not supported");
 }
 
 TEST(ModelFiles, GoldenFoldersOpen) {

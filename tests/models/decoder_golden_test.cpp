@@ -229,6 +229,50 @@ TEST_P(FamilyGolden, BothConfigStylesAgree) {
     EXPECT_EQ(older.eos_ids, newer.eos_ids);
 }
 
+// A base that Transformers saved in 4 bits, decoded as it is read.
+class QloraGolden : public ::testing::TestWithParam<DeviceProfile> {};
+GARAM_FOR_CPU_AND_CARDS(QloraGolden);
+
+TEST_P(QloraGolden, LogitsOfTheBase) {
+    GARAM_REQUIRE_DATA("golden/qlora");
+    const auto folder = testing::data_dir() / "golden" / "qlora";
+    const GoldenFile golden(folder / "nf4_logits.safetensors");
+    const ModelFiles files = ModelFiles::open(folder / "stories260K-nf4");
+    DecoderHarness run(files, {}, GetParam());
+    expect_logits(run, golden, "logits");
+    int compared = 0;
+    for (const auto& [name, want] : golden.tensors()) {
+        if (!name.starts_with("dequant.")) continue;
+        const StoredTensor& stored = files.at(name.substr(std::string("dequant.").size()));
+        ASSERT_EQ(stored.shape, want.shape) << name;
+        std::vector<float> values(want.values.size());
+        read_tensor(stored, values.data());
+        EXPECT_EQ(values, want.values) << name;
+        ++compared;
+    }
+    EXPECT_EQ(compared, 2);
+}
+
+TEST_P(QloraGolden, LogitsLossAndEveryGradient) {
+    GARAM_REQUIRE_DATA("golden/qlora");
+    const auto folder = testing::data_dir() / "golden" / "qlora";
+    const GoldenFile golden(folder / "qlora_r8_all_golden.safetensors");
+    const ModelFiles files = ModelFiles::open(folder / "stories260K-nf4");
+    PeftAdapter adapter;
+    adapter.settings = {.r = 8, .lora_alpha = 16, .target_modules = {"all-linear"}};
+    for (const auto& [name, tensor] : golden.tensors()) {
+        if (name.starts_with("base_model.model."))
+            adapter.tensors.push_back({name, tensor.shape, tensor.values});
+    }
+    Decoder::Options options;
+    options.trained = Decoder::Trained::adapter;
+    options.lora = adapter.settings;
+    DecoderHarness run(files, options, GetParam());
+    run.model.load_adapter(adapter, "qlora");
+    expect_logits(run, golden, "logits");
+    expect_gradients(run, golden, "");
+}
+
 // One adapter gives the same logits on the GGUF and the Hugging Face form of a base.
 class GgufGolden : public ::testing::TestWithParam<DeviceProfile> {};
 GARAM_FOR_CPU_AND_CARDS(GgufGolden);

@@ -125,6 +125,13 @@ int OpRun::integers64(const std::vector<std::int64_t>& values) {
     memories_.back().start = memories_.back().now;
     return number;
 }
+int OpRun::input_bytes(DType dtype, const void* data, std::int64_t elements) {
+    const int number = add(dtype, 1, elements, 0, Role::input);
+    const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(dtype);
+    if (bytes > 0) std::memcpy(memories_.back().now.data(), data, bytes);
+    memories_.back().start = memories_.back().now;
+    return number;
+}
 
 void OpRun::set(int tensor, const std::vector<double>& values) {
     Memory& memory = memories_[static_cast<std::size_t>(tensor)];
@@ -299,6 +306,9 @@ std::vector<double> OpRun::read(const Memory& memory,
                     break;
                 case DType::i32:
                     value = reinterpret_cast<const std::int32_t*>(bytes.data())[at];
+                    break;
+                case DType::u8:
+                    value = reinterpret_cast<const std::uint8_t*>(bytes.data())[at];
                     break;
                 default:
                     ADD_FAILURE() << "unexpected dtype";

@@ -50,6 +50,8 @@ class OpRun {
     int in_place(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t pad = 0);
     int integers(const std::vector<std::int32_t>& values);
     int integers64(const std::vector<std::int64_t>& values);
+    // A dense vector of any type.
+    int input_bytes(DType dtype, const void* data, std::int64_t elements);
     void set(int tensor, const std::vector<double>& values);
     // Of a dense tensor of 16-bit elements.
     void set_bits(int tensor, const std::vector<std::uint16_t>& bits);

@@ -104,6 +104,18 @@ TEST(FastPath, MergesByDefinition) {
     }
 }
 
+// SentencePiece's mark of a space is a character like any other to byte-level merges, which may join a part of
+// it (E2, "â") with what stands before.
+TEST(FastPath, LongWordsAreNotCutBeforeAPartOfACharacter) {
+    const auto tokenizer = load(byte_level_json({{"Ġ", "â"}}, {}));
+    for (const std::size_t size : {4, 31, 32, 33, 100}) {
+        const std::string word = " ▁" + std::string(size - 4, '!');
+        Ids want = {*tokenizer->id_of("Ġâ"), 0x96, 0x81};
+        want.insert(want.end(), size - 4, '!');
+        EXPECT_EQ(tokenizer->encode_ids(word, {}), want) << size;
+    }
+}
+
 std::string spaced(std::string text) {
     for (std::size_t at = text.find(' '); at != std::string::npos; at = text.find(' ', at))
         text.replace(at, 1, "▁");

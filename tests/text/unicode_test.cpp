@@ -111,5 +111,15 @@ TEST(NormalForm, ManyMarksAreNotQuadratic) {
     EXPECT_EQ(out.substr(0, 3), "a\u0334");
 }
 
+TEST(Unicode, MarksThatChangedTheirClassStayWhatTheReferenceTakesThemFor) {
+    EXPECT_TRUE(is_mark(0x1CF2) && is_mark(0x1CF3));
+    EXPECT_TRUE(is_nonspacing_mark(0x1734));
+    for (const char32_t letter : {0x1885, 0x1886, 0xA9BD})
+        EXPECT_FALSE(is_nonspacing_mark(letter)) << static_cast<std::uint32_t>(letter);
+    EXPECT_TRUE(is_mark(0x301) && is_nonspacing_mark(0x301));
+    EXPECT_TRUE(is_mark(0x1885) && is_mark(0xA9BD));
+    EXPECT_FALSE(is_mark('a'));
+}
+
 }  // namespace
 }  // namespace garam

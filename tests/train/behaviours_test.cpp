@@ -138,33 +138,48 @@ TEST_P(Behaviours, PackedRowsTrainAsUnpackedOnes) {
     }
 }
 
-// The same of messages as people sent them.
-TEST_P(Behaviours, PackedRealRowsTrainAsUnpackedOnes) {
+// Rows that people wrote; an epoch is a step.
+void expect_packed_as_unpacked(const std::string& device, const Json::Array& rows) {
+    std::string lines;
+    for (const Json& row : rows)
+        lines += row.dump() + "\n";
+    std::optional<ThreeSteps> apart;
+    for (const bool packing : {false, true}) {
+        TinyJob job;
+        job.config.device = device;
+        job.dir().write("train.jsonl", lines);
+        job.config.train.max_length = 512;
+        job.config.train.packing = packing;
+        job.config.train.per_device_train_batch_size = packing ? 1 : 4;
+        job.config.train.gradient_accumulation_steps = static_cast<int>(rows.size());
+        const ThreeSteps steps = run_three_steps(job);
+        if (!apart) apart = steps;
+        expect_same(steps, *apart, packing ? "packed, step " : "unpacked, step ");
+    }
+}
+
+TEST_P(Behaviours, PackedMessagesTrainAsUnpackedOnes) {
     GARAM_REQUIRE_DATA("spam/SMSSpamCollection");
     std::ifstream messages(testing::data_dir() / "spam/SMSSpamCollection");
-    std::string rows;
-    int count = 0;
-    for (std::string line; count < 60 && std::getline(messages, line); ++count) {
+    Json::Array rows;
+    for (std::string line; rows.size() < 60 && std::getline(messages, line);) {
         const auto tab = line.find('\t');
         ASSERT_NE(tab, std::string::npos);
         Json row;
         row.set("prompt", line.substr(tab + 1));
         row.set("completion", line.substr(0, tab));
-        rows += row.dump() + "\n";
+        rows.push_back(row);
     }
-    std::optional<ThreeSteps> apart;
-    for (const bool packing : {false, true}) {
-        TinyJob job;
-        place(job);
-        job.dir().write("train.jsonl", rows);
-        job.config.train.max_length = 512;
-        job.config.train.packing = packing;
-        job.config.train.per_device_train_batch_size = packing ? 1 : 4;
-        job.config.train.gradient_accumulation_steps = 60;  // an epoch is a step
-        const ThreeSteps steps = run_three_steps(job);
-        if (!apart) apart = steps;
-        expect_same(steps, *apart, packing ? "packed, step " : "unpacked, step ");
-    }
+    expect_packed_as_unpacked(testing::device_key(GetParam()), rows);
+}
+
+// Some of these are longer than a bin and are cut.
+TEST_P(Behaviours, PackedInstructionsTrainAsUnpackedOnes) {
+    GARAM_REQUIRE_DATA("instruct/alpaca_en_demo.json");
+    const Json all = Json::parse_file(testing::data_dir() / "instruct/alpaca_en_demo.json");
+    const Json::Array& rows = all.array();
+    ASSERT_GT(rows.size(), 40u);
+    expect_packed_as_unpacked(testing::device_key(GetParam()), {rows.begin(), rows.begin() + 40});
 }
 
 // CASES 9: a loss that is not finite stops the run and names the step; what was written before is finite

@@ -112,10 +112,11 @@ TEST(JobConfig, AnEpsilonOfZeroIsRefused) {
 
 TEST(JobConfig, RefusesKeysOfOtherToolsByName) {
     for (const char* key :
-         {"train.fp16", "load_in_4bit", "train.deepspeed", "train.fsdp", "lora.use_qalora",
-          "lora.eva_config", "train.push_to_hub", "train.hub_model_id",
-          "train.dataloader_prefetch_factor", "train.optim_args", "train.eval_strategy",
-          "lora.task_type", "train.max_seq_length", "base_model"}) {
+         {"train.fp16", "load_in_8bit", "bnb_4bit_quant_storage", "quantization_config",
+          "train.deepspeed", "train.fsdp", "lora.use_qalora", "lora.eva_config",
+          "train.push_to_hub", "train.hub_model_id", "train.dataloader_prefetch_factor",
+          "train.optim_args", "train.eval_strategy", "lora.task_type", "train.max_seq_length",
+          "base_model"}) {
         EXPECT_EQ(refusal_of(std::string(key) + "=1")
                       .find("command line: " + std::string(key) + " is not supported: "),
                   0u)
@@ -123,6 +124,59 @@ TEST(JobConfig, RefusesKeysOfOtherToolsByName) {
     }
     EXPECT_NE(refusal_of("train.fp16=true").find("use train.bf16"), std::string::npos);
     EXPECT_NE(refusal_of("lora.use_qalora=true").find("DoRA"), std::string::npos);
+}
+
+TEST(JobConfig, FourBitKeysHaveTheDefaultsOfBitsAndBytesConfig) {
+    JobConfig job;
+    EXPECT_FALSE(base_quantization(job).has_value());
+    ConfigTable table = describe(job);
+    table.set("load_in_4bit", std::string("true"), "test");
+    std::optional<BaseQuantization> quantize = base_quantization(job);
+    ASSERT_TRUE(quantize.has_value());
+    EXPECT_EQ(quantize->format, QuantFormat::fp4);
+    EXPECT_EQ(quantize->block, 64);
+    EXPECT_FALSE(quantize->double_quantization);
+    EXPECT_TRUE(quantize->skip_modules.empty());
+    table.set("bnb_4bit_quant_type", std::string("nf4"), "test");
+    table.set("bnb_4bit_use_double_quant", std::string("true"), "test");
+    table.set("bnb_4bit_block_size", std::string("128"), "test");
+    table.set("llm_int8_skip_modules", std::string("[down_proj]"), "test");
+    quantize = base_quantization(job);
+    EXPECT_EQ(quantize->format, QuantFormat::nf4);
+    EXPECT_EQ(quantize->block, 128);
+    EXPECT_TRUE(quantize->double_quantization);
+    EXPECT_TRUE(is_skipped(*quantize, "model.layers.3.mlp.down_proj"));
+    EXPECT_FALSE(is_skipped(*quantize, "model.layers.3.mlp.up_proj"));
+}
+
+TEST(JobConfig, FourBitKeysThatContradictOthersAreRefused) {
+    const auto refusal = [](const std::vector<std::string>& overrides) -> std::string {
+        JobConfig job;
+        ConfigTable table = describe(job);
+        try {
+            for (const char* needed : {"model=m", "data.train=[rows.jsonl]"})
+                table.set_override(needed);
+            for (const std::string& text : overrides)
+                table.set_override(text);
+            validate(job);
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "accepted";
+    };
+    const auto expect = [&](const std::vector<std::string>& overrides, const std::string& part) {
+        const std::string message = refusal(overrides);
+        EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks " << part;
+    };
+    EXPECT_EQ(refusal({"load_in_4bit=true", "bnb_4bit_compute_dtype=bfloat16"}), "accepted");
+    expect({"bnb_4bit_block_size=96"}, "power of two from 32 to 4096");
+    expect({"load_in_4bit=true", "train.method=full"}, "weights in 4 bits are frozen");
+    expect({"load_in_4bit=true", "lora.init_lora_weights=pissa"}, "PiSSA");
+    expect({"bnb_4bit_compute_dtype=float32", "train.bf16=true"}, "contradict each other");
+    expect({"bnb_4bit_compute_dtype=float16"}, "there is bf16 and fp32");
+    expect({"bnb_4bit_quant_type=int4"}, "nf4 or fp4");
+    expect({"llm_int8_skip_modules=[a b]"}, "is not a module's name");
+    expect({"load_in_8bit=true"}, "load_in_4bit");
 }
 
 TEST(JobConfig, NoForeignNameHidesAKeyOfOurs) {

@@ -4,6 +4,7 @@
 
 #include "garam/core/error.h"
 #include "garam/train/engine.h"
+#include "garam/train/memory_table.h"
 #include "garam/train/prepared_job.h"
 #include "train/tiny_job.h"
 
@@ -74,9 +75,11 @@ TEST_F(MemoryChoiceTest, NeverPlansBeyondWhatIsFreeWhereSomethingFits) {
     for (std::int64_t free = most.plan.total_bytes; free > most.plan.total_bytes / 2;
          free -= most.plan.total_bytes / 40) {
         const MemoryChoice choice = choose(free + kDriver, true);
-        EXPECT_TRUE(choice.plan.total_bytes <= free ||
-                    (choice.merged == 1 && choice.recompute == Recompute::offload))
+        EXPECT_EQ(choice.plan.peak_bytes() <= free, choice.fits)
             << free << ": " << choice.plan.total_bytes << " " << name_of(choice.recompute);
+        if (!choice.fits) {
+            EXPECT_EQ(choice.merged, 1);
+        }
     }
 }
 
@@ -199,6 +202,138 @@ TEST_F(OffloadChoiceTest, NoPinnedMemoryIsTakenAfterTheStart) {
         engine.step(merge_micro_batches(job_->loader->step(step % 4), 2), step, 1e-3);
     EXPECT_EQ(device->pinned().current, reserved.current);
     EXPECT_EQ(device->pinned().peak, reserved.peak);
+}
+
+// A base in 4 bits on a card that need not be there.
+class QuantizedChoiceTest : public ::testing::Test {
+  protected:
+    static constexpr std::int64_t kLayers = 12;
+    QuantizedChoiceTest() {
+        testing::TinyModel model;
+        model.num_layers = kLayers;
+        model.hidden_size = 64;
+        model.intermediate_size = 160;
+        write_tiny_model(tiny_.dir() / "model", model);
+        tiny_.config.four_bit.load_in_4bit = true;
+        tiny_.config.four_bit.quant_type = "nf4";
+        tiny_.config.train.bf16 = true;
+        job_ = prepare(tiny_.config);
+    }
+    MemoryChoice choose(std::int64_t limit, bool auto_recompute = true) {
+        const DeviceProfile profile = card(std::int64_t{64} << 30);
+        MemoryQuestion question{profile, job_->files, job_->engine, job_->training_bounds, {}, 4};
+        question.chooses_recompute = auto_recompute;
+        question.limit = limit;
+        return choose_memory(question);
+    }
+
+    testing::TinyJob tiny_{std::vector<int>(16, 31)};
+    std::unique_ptr<PreparedJob> job_;
+};
+
+TEST_F(QuantizedChoiceTest, AllIsDecodedWhereMemoryIsFree) {
+    const MemoryChoice choice = choose(0);
+    EXPECT_EQ(choice.plan.streamable_projections, 4 * kLayers);
+    EXPECT_EQ(choice.plan.resident_projections, 4 * kLayers);
+    EXPECT_EQ(choice.recompute, Recompute::nothing);
+    EXPECT_EQ(choice.merged, 4);
+    EXPECT_EQ(choice.plan.step_time.decoding, 0);
+}
+
+// The plan stays within the limit as long as anything does, a tighter one is not faster, and what is chosen is
+// what the engine reserves.
+TEST_F(QuantizedChoiceTest, TheLimitIsKept) {
+    const MemoryChoice most = choose(0);
+    double seconds = 0;
+    std::int64_t resident = most.plan.resident_projections;
+    bool streams = false;
+    for (std::int64_t limit = most.plan.peak_bytes(); limit > most.plan.peak_bytes() / 4;
+         limit -= most.plan.peak_bytes() / 25) {
+        const MemoryChoice choice = choose(limit);
+        EXPECT_EQ(choice.room, limit);
+        if (!choice.fits) break;
+        EXPECT_LE(choice.plan.peak_bytes(), limit);
+        EXPECT_GE(choice.plan.step_time.seconds(), seconds);
+        seconds = choice.plan.step_time.seconds();
+        streams = streams || choice.plan.resident_projections < resident;
+        const DeviceProfile profile = card(std::int64_t{64} << 30);
+        const auto device = make_dry_device(profile);
+        EngineOptions options = job_->engine;
+        options.recompute = choice.recompute;
+        options.model.resident_projections = choice.resident_projections;
+        TrainingEngine engine(*device, job_->files, options, choice.plan);
+        for (std::int64_t step = 0; step < 3; ++step)
+            engine.step(merge_micro_batches(job_->loader->step(step), choice.merged), step, 1e-3);
+        EXPECT_EQ(device->memory().peak, choice.plan.peak_bytes());
+    }
+    EXPECT_TRUE(streams);
+}
+
+// A named policy is kept: what is decoded gives way.
+TEST_F(QuantizedChoiceTest, AsManyStayDecodedAsFit) {
+    const MemoryChoice all = choose(0, false);
+    std::int64_t before = all.plan.resident_projections;
+    for (std::int64_t limit = all.plan.total_bytes - 1; limit > 0; limit -= 40000) {
+        const MemoryChoice choice = choose(limit, false);
+        if (!choice.fits) break;
+        EXPECT_EQ(choice.recompute, Recompute::nothing);
+        if (choice.merged != all.merged) break;
+        EXPECT_LE(choice.plan.resident_projections, before);
+        before = choice.plan.resident_projections;
+    }
+    EXPECT_EQ(before, 0);
+}
+
+TEST(MemoryLimit, IsANumberWithItsUnit) {
+    EXPECT_EQ(memory_limit_bytes("auto"), 0);
+    EXPECT_EQ(memory_limit_bytes("6GB"), 6000000000);
+    EXPECT_EQ(memory_limit_bytes("5.5 GiB"), 5905580032);
+    EXPECT_EQ(memory_limit_bytes("900MB"), 900000000);
+    EXPECT_EQ(memory_limit_bytes("1MiB"), 1 << 20);
+    for (const char* const wrong : {"", "6", "GB", "6G", "-6GB", "0GB", "nanGB", "infGB", "1e30GB",
+                                    "6GB ", "6 gb", "0x10GB", "100000"}) {
+        try {
+            memory_limit_bytes(wrong);
+            ADD_FAILURE() << wrong;
+        } catch (const Error& error) {
+            EXPECT_NE(std::string(error.what()).find("memory.limit"), std::string::npos);
+        }
+    }
+}
+
+// On the processor too: nothing is reserved where the plan does not fit.
+TEST(MemoryLimit, IsToldAtTheStart) {
+    testing::TinyJob tiny;
+    const auto job = prepare(tiny.config);
+    const std::int64_t needed = job->plan().total_bytes;
+    tiny.config.memory_limit = std::to_string((needed >> 20) + 1) + "MiB";
+    EXPECT_EQ(prepare(tiny.config)->plan().total_bytes, needed);
+    tiny.config.memory_limit = std::to_string(needed >> 20) + "MiB";
+    try {
+        train(tiny.config, "", {});
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("memory.limit"), std::string::npos)
+            << error.what();
+        EXPECT_NE(std::string(error.what()).find("gradient_checkpointing=auto"), std::string::npos)
+            << error.what();
+    }
+}
+
+// The table says of every byte what it is for.
+TEST(MemoryTable, AddsUp) {
+    testing::TinyJob tiny;
+    const MemoryPlan plan = prepare(tiny.config)->plan();
+    const std::string table = memory_table(plan, 6000000000);
+    std::int64_t sum = 0;
+    for (const std::int64_t bytes : plan.by_purpose)
+        sum += bytes;
+    EXPECT_EQ(sum, plan.total_bytes);
+    for (const std::int64_t bytes : plan.by_purpose)
+        if (bytes > 0) {
+            EXPECT_NE(table.find(" " + std::to_string(bytes) + " bytes"), std::string::npos);
+        }
+    EXPECT_NE(table.find("6000000000 bytes  memory.limit"), std::string::npos);
 }
 
 // The loss is a sum over all targets, so merging changes nothing but the order of sums.

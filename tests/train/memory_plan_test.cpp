@@ -95,6 +95,11 @@ TEST(MemoryPlan, EqualsWhatTheRunAllocatesToTheByte) {
              [](JobConfig& c) {
                  c.lora.trainable_token_indices = {256, 257, 5};
              },
+             [](JobConfig& c) {
+                 c.four_bit.load_in_4bit = true;
+                 c.four_bit.use_double_quant = true;
+                 c.lora.use_dora = true;
+             },
          }) {
         // Rows of one length: the largest micro-batch of the plan is one that the run has.
         testing::TinyJob job(std::vector<int>(12, 31));

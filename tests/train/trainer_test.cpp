@@ -113,6 +113,14 @@ const ResumedKind kResumedKinds[] = {
          c.lora.trainable_token_indices = {256, 5};
      }},
     {"all weights", [](JobConfig& c) { c.train.method = "full"; }},
+    {"a base in 4 bits",
+     [](JobConfig& c) {
+         c.four_bit.load_in_4bit = true;
+         c.four_bit.quant_type = "nf4";
+         c.four_bit.use_double_quant = true;
+         c.lora.use_dora = true;
+         c.lora.trainable_token_indices = {256, 5};
+     }},
     {"all weights, 8 bits",
      [](JobConfig& c) {
          c.train.method = "full";

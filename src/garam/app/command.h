@@ -72,6 +72,7 @@ std::unique_ptr<Command> make_generate_command();
 std::unique_ptr<Command> make_import_config_command();
 std::unique_ptr<Command> make_merge_command();
 std::unique_ptr<Command> make_plan_command();
+std::unique_ptr<Command> make_quantize_command();
 std::unique_ptr<Command> make_tokenize_command();
 std::unique_ptr<Command> make_train_command();
 std::unique_ptr<Command> make_tune_command();

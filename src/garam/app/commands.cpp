@@ -15,6 +15,7 @@ std::vector<std::unique_ptr<Command>> all_commands() {
     commands.push_back(make_tokenize_command());
     commands.push_back(make_merge_command());
     commands.push_back(make_export_command());
+    commands.push_back(make_quantize_command());
     commands.push_back(make_config_command());
     commands.push_back(make_import_config_command());
     return commands;

@@ -65,6 +65,12 @@ constexpr CarryRule kShared[] = {
     {"layers_pattern", Carry::copy, "lora.layers_pattern"},
     {"init_lora_weights", Carry::copy, "lora.init_lora_weights"},
     {"dataset_text_field", Carry::copy, "data.text_column"},
+    // BitsAndBytesConfig's own.
+    {"load_in_4bit", Carry::copy, "load_in_4bit"},
+    {"bnb_4bit_quant_type", Carry::copy, "bnb_4bit_quant_type"},
+    {"bnb_4bit_use_double_quant", Carry::copy, "bnb_4bit_use_double_quant"},
+    {"bnb_4bit_compute_dtype", Carry::copy, "bnb_4bit_compute_dtype"},
+    {"llm_int8_skip_modules", Carry::copy, "llm_int8_skip_modules"},
 };
 
 // TRL's scripts: SFTConfig, ScriptArguments and ModelConfig in one file.
@@ -85,6 +91,7 @@ constexpr const char* kTrlSigns[] = {"model_name_or_path",
 constexpr CarryRule kTrl[] = {
     {"model_name_or_path", Carry::copy, "model"},
     {"use_peft", Carry::peft, "train.method"},
+    {"use_bnb_nested_quant", Carry::copy, "bnb_4bit_use_double_quant"},
     {"lora_r", Carry::copy, "lora.r"},
     {"lora_target_modules", Carry::targets, "lora.target_modules"},
     {"lora_modules_to_save", Carry::copy, "lora.modules_to_save"},
@@ -112,6 +119,10 @@ constexpr CarryRule kAxolotl[] = {
     {"base_model", Carry::copy, "model"},
     {"adapter", Carry::adapter_kind, "train.method"},
     {"lora_model_dir", Carry::copy, "adapter"},
+    {"bnb_config_kwargs.bnb_4bit_quant_type", Carry::copy, "bnb_4bit_quant_type"},
+    {"bnb_config_kwargs.bnb_4bit_use_double_quant", Carry::copy, "bnb_4bit_use_double_quant"},
+    {"bnb_config_kwargs.bnb_4bit_compute_dtype", Carry::copy, "bnb_4bit_compute_dtype"},
+    {"bnb_config_kwargs.llm_int8_skip_modules", Carry::copy, "llm_int8_skip_modules"},
     {"lora_r", Carry::copy, "lora.r"},
     {"lora_target_modules", Carry::targets, "lora.target_modules"},
     {"lora_modules_to_save", Carry::copy, "lora.modules_to_save"},
@@ -152,6 +163,10 @@ constexpr CarryRule kLlamaFactory[] = {
     {"model_name_or_path", Carry::copy, "model"},
     {"adapter_name_or_path", Carry::copy, "adapter"},
     {"stage", Carry::stage, ""},
+    {"quantization_bit", Carry::quantization_bit, "load_in_4bit"},
+    {"quantization_method", Carry::quantization_method, ""},
+    {"quantization_type", Carry::copy, "bnb_4bit_quant_type"},
+    {"double_quantization", Carry::copy, "bnb_4bit_use_double_quant"},
     {"finetuning_type", Carry::finetuning_type, "train.method"},
     {"lora_rank", Carry::copy, "lora.r"},
     {"lora_target", Carry::targets, "lora.target_modules"},
@@ -192,19 +207,18 @@ constexpr CarryRule kUnsloth[] = {
     {"completion_only_loss", Carry::copy, "train.completion_only_loss"},
 };
 constexpr DialectTable::Default kUnslothDefaults[] = {
-    {"train.method", "lora", false},
-    {"train.max_length", "2048", false},
-    {"lora.r", "16", true},
-    {"lora.lora_alpha", "16", true},
-    {"lora.target_modules", "all-linear", true},
+    {"train.method", "lora", false},     {"load_in_4bit", "true", true},
+    {"train.max_length", "2048", false}, {"lora.r", "16", true},
+    {"lora.lora_alpha", "16", true},     {"lora.target_modules", "all-linear", true},
     {"lora.lora_dropout", "0", true},
 };
 
 constexpr DialectTable kTables[] = {
-    {Dialect::trl, kTrlSigns, kTrl, kTrlDefaults, false, false},
-    {Dialect::axolotl, kAxolotlSigns, kAxolotl, kAxolotlDefaults, false, false},
-    {Dialect::llama_factory, kLlamaFactorySigns, kLlamaFactory, kLlamaFactoryDefaults, true, false},
-    {Dialect::unsloth, kUnslothSigns, kUnsloth, kUnslothDefaults, false, true},
+    {Dialect::trl, kTrlSigns, kTrl, kTrlDefaults, false, false, false},
+    {Dialect::axolotl, kAxolotlSigns, kAxolotl, kAxolotlDefaults, false, false, true},
+    {Dialect::llama_factory, kLlamaFactorySigns, kLlamaFactory, kLlamaFactoryDefaults, true, false,
+     true},
+    {Dialect::unsloth, kUnslothSigns, kUnsloth, kUnslothDefaults, false, true, true},
 };
 
 struct Reason {
@@ -237,8 +251,6 @@ constexpr Reason kReasons[] = {
     {"pad_to_sequence_len", "padding is never computed"},
     {"evals_per_epoch", "evaluations are counted in steps: train.eval_steps"},
     {"saves_per_epoch", "checkpoints are counted in steps: train.save_steps"},
-    {"quantization_bit", "the base is used as it is stored: give a GGUF file for a smaller one"},
-    {"quantization_method", "the base is used as it is stored: give a GGUF file for a smaller one"},
     {"save_model", kOneAdapter},
     {"save_method", kOneAdapter},
     {"save_path", kOneAdapter},

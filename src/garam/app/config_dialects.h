@@ -16,25 +16,27 @@ const char* name_of(Dialect dialect);
 
 // What becomes of a key.
 enum class Carry : std::uint8_t {
-    copy,             // the same meaning under another name
-    copy_first,       // the same, where nothing else sets our key
-    targets,          // names of linears, in a list or with commas; all
-    all_linear,       // true: every linear
-    optimizer,        // names of Transformers
-    schedule,         // the same
-    warmup,           // steps, or below 1 a part of them
-    dtype,            // bfloat16, float32, float16
-    fp16,             // true: there is none
-    checkpointing,    // true, false, or a name
-    eval_strategy,    // no, steps, epoch
-    save_strategy,    // the same
-    all_targets,      // true: prompts are trained on too
-    peft,             // true: LoRA
-    adapter_kind,     // lora, qlora; none: all weights
-    finetuning_type,  // lora, full
-    stage,            // sft, pt
-    report,           // where metrics go
-    min_lr_ratio,     // axolotl: of its cosine
+    copy,                 // the same meaning under another name
+    copy_first,           // the same, where nothing else sets our key
+    targets,              // names of linears, in a list or with commas; all
+    all_linear,           // true: every linear
+    optimizer,            // names of Transformers
+    schedule,             // the same
+    warmup,               // steps, or below 1 a part of them
+    dtype,                // bfloat16, float32, float16
+    fp16,                 // true: there is none
+    checkpointing,        // true, false, or a name
+    eval_strategy,        // no, steps, epoch
+    save_strategy,        // the same
+    all_targets,          // true: prompts are trained on too
+    peft,                 // true: LoRA
+    adapter_kind,         // lora, qlora; none: all weights
+    finetuning_type,      // lora, full
+    stage,                // sft, pt
+    report,               // where metrics go
+    min_lr_ratio,         // axolotl: of its cosine
+    quantization_bit,     // 4; 8
+    quantization_method,  // bitsandbytes
 };
 
 struct CarryRule {
@@ -56,6 +58,8 @@ struct DialectTable {
     std::span<const Default> defaults;
     bool alpha_is_twice_rank;  // of LoRA, where nothing is said
     bool sections;             // keys may lie in sections of any name
+    bool
+        double_quantization;  // with load_in_4bit, where nothing is said; the type is nf4 in all of them
 };
 const DialectTable& table_of(Dialect dialect);
 // Keys of Transformers' TrainingArguments.

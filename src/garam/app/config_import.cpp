@@ -228,12 +228,11 @@ class Importer {
                 return;
             case Carry::adapter_kind:
                 set(rule.ours, is_null(value) ? "full" : "lora", line);
-                if (!is_null(value) && word != "lora")
-                    leave_out(line,
-                              word == "qlora"
-                                  ? "LoRA on the base as it is stored: give a GGUF file for a "
-                                    "smaller one"
-                                  : "adapters are LoRA's");
+                if (word == "qlora") {
+                    if (!is_set("load_in_4bit")) set("load_in_4bit", "true", line);
+                } else if (!is_null(value) && word != "lora") {
+                    leave_out(line, "adapters are LoRA's");
+                }
                 return;
             case Carry::finetuning_type:
                 if (word == "lora" || word == "full") {
@@ -251,6 +250,16 @@ class Importer {
                 return;
             case Carry::min_lr_ratio:
                 if (set(rule.ours, value, line)) cosine_has_minimum_ = true;
+                return;
+            case Carry::quantization_bit:
+                if (word == "4")
+                    set(rule.ours, "true", line);
+                else
+                    leave_out(line, "a base is quantised to 4 bits: load_in_4bit");
+                return;
+            case Carry::quantization_method:
+                if (word != "bitsandbytes" && word != "bnb")
+                    leave_out(line, "a base is quantised as bitsandbytes does: load_in_4bit");
                 return;
         }
     }
@@ -339,6 +348,10 @@ class Importer {
         if (job_.train.method != "lora") return;
         for (const DialectTable::Default& value : dialect_->defaults)
             if (value.of_lora) add(value.ours, value.value);
+        if (job_.four_bit.load_in_4bit) {
+            add("bnb_4bit_quant_type", "nf4");
+            if (dialect_->double_quantization) add("bnb_4bit_use_double_quant", "true");
+        }
         if (dialect_->alpha_is_twice_rank) add("lora.lora_alpha", std::to_string(2 * job_.lora.r));
     }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "garam/app/command.h"
 #include "garam/app/command_line.h"
@@ -124,12 +125,13 @@ Examples:
     std::vector<std::string> labels_of_training(const Tokenizer& tokenizer) const {
         const DataPlaces training = training_places(job_.data);
         if (training.paths.empty()) return {};
+        std::vector<OpenSource> sources;
         try {
-            static_cast<void>(open_sources(training, job_.data));
+            sources = open_sources(training, job_.data);
         } catch (const Error&) {
             return {};
         }
-        return read_labels(training, job_.data, tokenizer);
+        return read_labels(std::move(sources), job_.data, tokenizer);
     }
 
     // As training read them where it held some out: which they are hangs on its settings.

@@ -3,6 +3,7 @@
 
 #include "garam/app/command.h"
 #include "garam/app/command_line.h"
+#include "garam/app/merge_base.h"
 #include "garam/app/progress_line.h"
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
@@ -58,6 +59,9 @@ Examples:
         arguments.positional("OUT", out_, "File to write, ending in .gguf; must not exist");
         arguments.option("--adapter", &adapter_,
                          "PEFT LoRA folder or LoRA GGUF to fold into the model");
+        arguments.option("--base", &base_,
+                         "With --adapter and a base in 4 bits: the model whose 16-bit weights are "
+                         "folded into instead of the values that training saw");
         arguments.option("--to", &to_, "Format: gguf");
         arguments.option("--type", &type_,
                          "f32, f16, bf16, q8_0, q4_0, q4_k, or base: the base's own; of an adapter "
@@ -78,8 +82,12 @@ Examples:
             const std::string warning =
                 warning_of_another_base(adapter_, adapter->settings.base_model_name_or_path, files);
             if (!warning.empty()) warn(warning);
-            fit_to(*adapter, files);
         }
+        std::optional<MergeBase> base;
+        if (adapter && !adapter_only_)
+            base.emplace(files, std::vector<PeftAdapter>{*adapter}, base_);
+        ModelFiles& target = base ? base->target() : files;
+        if (adapter) fit_to(*adapter, target);
         if (adapter_only_) {
             use_own_names(*adapter, family_of(files.config(), files.path().string()));
             write_gguf_adapter(out_, *adapter, adapter_, files,
@@ -87,7 +95,8 @@ Examples:
             print(out_ + ": " + std::to_string(adapter->tensors.size()) + " tensors of rank " +
                   ranks_of(*adapter) + "\n");
         } else {
-            write_model(files, adapter ? &*adapter : nullptr);
+            write_model(target, adapter ? &*adapter : nullptr);
+            if (base && base->is_quantised()) print(base->statement() + "\n");
         }
         if (ollama_) write_modelfile(files);
         return 0;
@@ -153,6 +162,8 @@ Examples:
             if (fs::exists(path))
                 throw Error(path.string() + " exists already: name a file that does not");
         }
+        if (!base_.empty() && (adapter_.empty() || adapter_only_))
+            throw Error("--base needs --adapter, and not --adapter-only");
         if (!adapter_only_) return;
         if (adapter_.empty()) throw Error("--adapter-only needs --adapter");
         if (type && block_elements(*type) != 1)
@@ -215,6 +226,7 @@ Examples:
     std::string model_;
     std::string out_;
     std::string adapter_;
+    std::string base_;
     std::string to_ = "gguf";
     std::string type_ = "base";
     fs::path tokenizer_;  // the model, or an adapter that has more tokens

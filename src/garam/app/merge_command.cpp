@@ -5,6 +5,7 @@
 
 #include "garam/app/command.h"
 #include "garam/app/command_line.h"
+#include "garam/app/merge_base.h"
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
 #include "garam/io/atomic_write.h"
@@ -38,7 +39,11 @@ W + s B A in double precision, rounded once; of several adapters the sum of all,
 
 Example:
   garam merge MODEL run/adapter merged --dtype bf16
-  garam merge MODEL a/adapter b/adapter merged --weights 0.7,0.3)";
+  garam merge MODEL a/adapter b/adapter merged --weights 0.7,0.3
+
+Of a base in 4 bits, on the disk or quantised while it was loaded (load_in_4bit, which the adapter tells),
+the values that training saw are merged into, decoded to 16 bits; --base takes the original weights instead.
+The line that says which is followed by losses and logits on a sample text, before and after.)";
     }
 
     void declare(Arguments& arguments) override {
@@ -51,6 +56,9 @@ Example:
         arguments.option("--weights", &weights_,
                          "What each adapter's change is multiplied by: numbers with commas; empty: "
                          "1 each");
+        arguments.option("--base", &base_,
+                         "Of a base in 4 bits: the model whose 16-bit weights are merged into "
+                         "instead of the values that training saw");
         arguments.option("--dtype", &dtype_,
                          "f32, f16, bf16, or base: the base's own, bf16 where a GGUF is quantised");
     }
@@ -77,8 +85,16 @@ Example:
                 folder, read.back().settings.base_model_name_or_path, files);
             if (!warning.empty())
                 std::fputs(("garam: warning: " + one_line(warning) + "\n").c_str(), stderr);
+        }
+        MergeBase base(files, read, base_);
+        for (std::size_t i = 0; i < read.size(); ++i) {
+            const std::string& folder = folders_[i];
             const std::int64_t rows = vocabulary_size(files);
-            if (!take_vocabulary(files, tokenizer, read.back(), folder) &&
+            if (&base.target() != &files) {
+                std::unique_ptr<Tokenizer> same = load_tokenizer(model_);
+                take_vocabulary(base.target(), same, read[i], folder);
+            }
+            if (!take_vocabulary(files, tokenizer, read[i], folder) &&
                 rows == vocabulary_size(files))
                 continue;
             if (!brings_tokens.empty())
@@ -94,14 +110,19 @@ Example:
 
         MergeReport report;
         write_folder_atomically(out, [&](const std::filesystem::path& folder) {
-            report = write_merged_model(files, adapters, folder, options);
+            report = write_merged_model(base.target(), adapters, folder, options);
             tokenizer->save(folder);
         });
         std::string summary = name + ": " + std::to_string(report.merged_tensors) + " of " +
                               std::to_string(report.tensors) + " tensors merged, " +
                               std::string(name_of(report.dtype)) + ", " +
                               std::to_string(report.bytes) + " bytes of weights\n";
-        if (report.was_quantised)
+        if (base.is_quantised()) {
+            summary += base.statement() + "\n";
+            if (read.size() == 1 && weights.front() == 1)
+                summary +=
+                    compare_merged(files, read.front(), folders_.front(), name, *tokenizer) + "\n";
+        } else if (report.was_quantised)
             summary += "The base is quantised; merged weights are " +
                        std::string(name_of(report.dtype)) + ", so the folder is larger.\n";
         print(summary);
@@ -133,6 +154,7 @@ Example:
     std::string model_;
     std::vector<std::string> folders_;
     std::string weights_;
+    std::string base_;
     std::string dtype_ = "base";
 };
 

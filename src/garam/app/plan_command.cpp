@@ -6,16 +6,12 @@
 #include "garam/app/progress_line.h"
 #include "garam/app/standard_output.h"
 #include "garam/core/json.h"
+#include "garam/train/memory_table.h"
 #include "garam/train/prepared_job.h"
 
 namespace garam {
 
 namespace {
-
-std::string line(const std::string& name, std::int64_t bytes) {
-    return fmt::format("  {:<14} {:>10.1f} MiB  {:>16} bytes\n", name,
-                       static_cast<double>(bytes) / (1 << 20), bytes);
-}
 
 std::string as_text(const PreparedJob& job, const MemoryPlan& plan) {
     std::string text;
@@ -24,16 +20,7 @@ std::string as_text(const PreparedJob& job, const MemoryPlan& plan) {
     text += fmt::format("{}: {} of {} parameters trained, {} steps of at most {} tokens a pass\n",
                         job.config.model, plan.trainable_elements, plan.total_elements,
                         job.max_steps, job.training_bounds.tokens);
-    text += "peak memory, by purpose:\n";
-    for (int i = 0; i < kPurposes; ++i) {
-        const std::int64_t bytes = plan.by_purpose[static_cast<std::size_t>(i)];
-        if (bytes > 0) text += line(name_of(static_cast<Purpose>(i)), bytes);
-    }
-    text += line("total", plan.total_bytes);
-    if (plan.pinned_bytes > 0)
-        text += line("pinned host", plan.pinned_bytes) + "  (page-locked memory of the host)\n";
-    text += line("mapped files", plan.mapped_bytes) +
-            "  (weights used in place; the system may drop and reread them)\n";
+    text += memory_table(plan, memory_limit_bytes(job.config.memory_limit));
     return text + fmt::format("one optimiser step: {:.1f} GFLOP\n", plan.step_cost.flops / 1e9);
 }
 
@@ -45,6 +32,9 @@ std::string as_json(const PreparedJob& job, const MemoryPlan& plan) {
     Json json;
     json.set("peak_memory_bytes", plan.total_bytes);
     json.set("by_purpose", std::move(by_purpose));
+    json.set("load_peak_bytes", plan.load_peak_bytes);
+    json.set("resident_projections", plan.resident_projections);
+    json.set("streamable_projections", plan.streamable_projections);
     json.set("pinned_bytes", plan.pinned_bytes);
     json.set("mapped_bytes", plan.mapped_bytes);
     json.set("trainable_parameters", plan.trainable_elements);
@@ -66,6 +56,7 @@ class PlanCommand : public Command {
   garam plan spam.yaml
   garam plan spam.yaml train.per_device_train_batch_size=16
   garam plan spam.yaml train.gradient_checkpointing=true --json
+  garam plan spam.yaml load_in_4bit=true train.gradient_checkpointing=auto memory.limit=6GB
 
 The plan is the run itself on a device that only counts: the peak is that of the run, to the byte.)";
     }

@@ -97,6 +97,8 @@ std::optional<std::uint32_t> ggml_type_of(StoredType type) {
         case StoredType::bf16:
             return 30;
         case StoredType::u8:
+        case StoredType::nf4:
+        case StoredType::fp4:
             break;
     }
     return std::nullopt;

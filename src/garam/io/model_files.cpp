@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "garam/core/error.h"
+#include "garam/io/four_bit_checkpoint.h"
 #include "garam/io/gguf.h"
 #include "garam/io/gguf_model.h"
 #include "garam/io/hub_cache.h"
@@ -28,7 +29,6 @@ struct ModelFiles::Impl {
     void open_folder();
     void read_single(const fs::path& file);
     void read_shards(const fs::path& index_file);
-    void check_quantisation() const;
     [[noreturn]] void throw_no_weights() const;
 };
 
@@ -84,7 +84,7 @@ void ModelFiles::Impl::open_folder() {
     }
     config = Json::parse_file(config_file);
     if (!config.is_object()) throw Error(config_file.string() + ": must be a JSON object");
-    check_quantisation();
+    const bool is_four_bit = four_bit_config(config, config_file.string()).has_value();
     // Where both are there, Transformers reads the single file.
     if (is_there(path / kSingle)) {
         read_single(path / kSingle);
@@ -93,16 +93,7 @@ void ModelFiles::Impl::open_folder() {
     } else {
         throw_no_weights();
     }
-}
-
-void ModelFiles::Impl::check_quantisation() const {
-    const Json* quantisation = config.find("quantization_config");
-    if (quantisation == nullptr || quantisation->is_null()) return;
-    const Json* method = quantisation->find("quant_method");
-    throw Error(
-        (path / "config.json").string() + ": quantised checkpoints (" +
-        (method != nullptr && method->is_string() ? method->string() : "quantization_config") +
-        ") are not supported; supported are f32, f16 and bf16 safetensors, and GGUF");
+    if (is_four_bit) join_four_bit_weights(tensors, path.string());
 }
 
 void ModelFiles::Impl::throw_no_weights() const {
@@ -213,6 +204,13 @@ void ModelFiles::replace(const StoredTensor& tensor, std::vector<std::byte> byte
     place.type = tensor.type;
     place.permuted_heads = tensor.permuted_heads;
     place.one_added = tensor.one_added;
+    place.four_bit = tensor.four_bit;
+    place.first = tensor.first;
+    if (tensor.four_bit != nullptr) {
+        place.data = tensor.data;
+        place.bytes = tensor.bytes;
+        return;
+    }
     std::vector<std::byte>& kept = impl_->replaced[place.name] = std::move(bytes);
     place.data = kept.data();
     place.bytes = kept.size();

@@ -50,8 +50,8 @@ class ModelFiles {
     // Throws Error naming the model and the tensor when it is missing.
     const StoredTensor& at(std::string_view name) const;
 
-    // Puts another tensor of that name into its place, whose bytes are kept here, or sets a key of the
-    // config. What was taken of either before is no longer valid.
+    // Puts another tensor of that name into its place, whose bytes are kept here (of one in 4 bits: none, it keeps
+    // its own), or sets a key of the config. What was taken of either before is no longer valid.
     void replace(const StoredTensor& tensor, std::vector<std::byte> bytes);
     void set_config(std::string_view key, Json value);
 

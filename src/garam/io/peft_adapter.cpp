@@ -9,6 +9,7 @@
 #include "garam/core/error.h"
 #include "garam/core/json.h"
 #include "garam/io/atomic_write.h"
+#include "garam/io/four_bit_checkpoint.h"
 #include "garam/io/hub_cache.h"
 #include "garam/io/peft_keys.h"
 #include "garam/io/safetensors.h"
@@ -20,6 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfigName = "adapter_config.json";
 constexpr const char* kTensorsName = "adapter_model.safetensors";
+constexpr const char* kQuantizationKey = "garam.base_quantization";
 constexpr std::string_view kEndBias = ".bias";
 constexpr std::int64_t kLargestRank = 1 << 20;
 
@@ -420,6 +422,17 @@ Json config_of(const LoraSettings& settings) {
     return config;
 }
 
+std::optional<BaseQuantization> base_quantization_of(const fs::path& file) {
+    for (const auto& [key, value] : SafetensorsFile::open(file)->metadata()) {
+        if (key != kQuantizationKey) continue;
+        const std::string source = file.string() + ": " + key;
+        Json config;
+        config.set("quantization_config", Json::parse(value, source));
+        return four_bit_config(config, source);
+    }
+    return std::nullopt;
+}
+
 }  // namespace
 
 PeftAdapter read_peft_adapter(const fs::path& given) {
@@ -441,16 +454,21 @@ PeftAdapter read_peft_adapter(const fs::path& given) {
         TensorReader(folder / kTensorsName, adapter.settings).read(modules, adapter.embeddings);
     if (adapter.settings.target_modules.empty())
         adapter.settings.target_modules = std::move(modules);
+    adapter.base_quantization = base_quantization_of(folder / kTensorsName);
     return adapter;
 }
 
 void write_peft_adapter(const fs::path& folder, const LoraSettings& settings,
-                        const std::vector<std::pair<std::string, Tensor>>& tensors) {
+                        const std::vector<std::pair<std::string, Tensor>>& tensors,
+                        const std::optional<BaseQuantization>& base_quantization) {
     for (const auto& [name, tensor] : tensors) {
         GARAM_CHECK(tensor.dtype() == DType::f32 && name.starts_with(kPeftPrefix),
                     name + " must be f32 under PEFT's key");
     }
-    write_safetensors(folder / kTensorsName, tensors, {{"format", "pt"}});
+    std::vector<std::pair<std::string, std::string>> metadata = {{"format", "pt"}};
+    if (base_quantization)
+        metadata.emplace_back(kQuantizationKey, to_json(*base_quantization).dump());
+    write_safetensors(folder / kTensorsName, tensors, metadata);
     write_file_atomically(folder / kConfigName, config_of(settings).dump(2) + "\n");
 }
 

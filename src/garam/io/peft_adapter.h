@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "garam/core/shape.h"
 #include "garam/core/tensor.h"
 #include "garam/io/lora_settings.h"
+#include "garam/quant/base_quantization.h"
 
 namespace garam {
 
@@ -31,6 +33,9 @@ struct PeftAdapter {
     // Embedding and head, which PEFT saves beside an adapter whose base has got more tokens: instead of the
     // base's (models/vocabulary_size.h).
     std::vector<AdapterTensor> embeddings;
+    // How the base was quantised while it was loaded for training, so that its weights on the disk are not those
+    // that training saw. Kept in the tensors file's metadata, which PEFT passes over.
+    std::optional<BaseQuantization> base_quantization;
 };
 
 // Reads a folder, which a hub name in the local cache may stand for; f16 and bf16 tensors are widened.
@@ -48,6 +53,7 @@ PeftAdapter read_peft_adapter(const std::filesystem::path& folder);
 // written since its version 0.11, so that older readers know them all, too. `tensors` are f32 host tensors
 // under PEFT's keys.
 void write_peft_adapter(const std::filesystem::path& folder, const LoraSettings& settings,
-                        const std::vector<std::pair<std::string, Tensor>>& tensors);
+                        const std::vector<std::pair<std::string, Tensor>>& tensors,
+                        const std::optional<BaseQuantization>& base_quantization = {});
 
 }  // namespace garam

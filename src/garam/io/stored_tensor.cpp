@@ -4,12 +4,14 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
 #include "garam/io/gguf_architecture.h"
+#include "garam/quant/four_bit.h"
 #include "garam/quant/gguf_blocks.h"
 
 namespace garam {
@@ -72,7 +74,7 @@ struct Format {
     std::size_t bytes;
     void (*dequantize)(const std::byte* blocks, std::int64_t count, float* out);
 };
-constexpr std::array<Format, 16> kFormats = {{
+constexpr std::array<Format, 18> kFormats = {{
     {"f32", 1, 4, nullptr},
     {"f16", 1, 2, widen_f16},
     {"bf16", 1, 2, widen_bf16},
@@ -89,8 +91,10 @@ constexpr std::array<Format, 16> kFormats = {{
     {"q5_k", kGgufSuperBlock, kQ5KBytes, dequantize_q5_k},
     {"q6_k", kGgufSuperBlock, kQ6KBytes, dequantize_q6_k},
     {"iq4_xs", kGgufSuperBlock, kIq4XsBytes, dequantize_iq4_xs},
+    {"nf4", 2, 1, nullptr},
+    {"fp4", 2, 1, nullptr},
 }};
-static_assert(static_cast<std::size_t>(StoredType::iq4_xs) + 1 == kFormats.size());
+static_assert(static_cast<std::size_t>(StoredType::fp4) + 1 == kFormats.size());
 
 const Format& format_of(StoredType type) {
     return kFormats[static_cast<std::size_t>(type)];
@@ -98,6 +102,10 @@ const Format& format_of(StoredType type) {
 
 // Elements [first, first + count) in stored order; first and count are whole blocks.
 void decode(const StoredTensor& tensor, std::int64_t first, std::int64_t count, float* out) {
+    if (tensor.four_bit != nullptr) {
+        dequantize_four_bit(tensor.four_bit->matrix, tensor.first + first, count, out);
+        return;
+    }
     const std::byte* data =
         tensor.data +
         static_cast<std::size_t>(first / block_elements(tensor.type)) * block_bytes(tensor.type);
@@ -175,12 +183,29 @@ class FirstBad {
 };
 
 void check_size(const StoredTensor& tensor) {
+    if (tensor.four_bit != nullptr) {
+        GARAM_CHECK(tensor.first + tensor.shape.elements() <= tensor.four_bit->matrix.elements() &&
+                        tensor.permuted_heads == 0 && !tensor.one_added,
+                    tensor.name + ": elements beyond those of its 4-bit matrix");
+        return;
+    }
     GARAM_CHECK(
         tensor.shape.elements() % block_elements(tensor.type) == 0 &&
             static_cast<std::size_t>(tensor.shape.elements() / block_elements(tensor.type)) *
                     block_bytes(tensor.type) ==
                 tensor.bytes,
         tensor.name + ": bytes and shape disagree");
+}
+
+// Codes are finite times their scale.
+void check_scales(const StoredTensor& tensor) {
+    const QuantizedMatrix& matrix = tensor.four_bit->matrix;
+    for (std::int64_t b = 0; b < matrix.blocks(); ++b) {
+        if (!std::isfinite(block_absmax(matrix, b)))
+            throw Error("tensor " + tensor.name + " " + tensor.shape.to_string() +
+                        ": the scale of element " + std::to_string(b * matrix.block) +
+                        " is NaN or infinite; the file is damaged or its training diverged");
+    }
 }
 
 }  // namespace
@@ -218,6 +243,52 @@ void read_tensor(const StoredTensor& tensor, bfloat16* out) {
     bad.throw_if_any(tensor);
 }
 
+StoredTensor rows_of(const StoredTensor& tensor, std::int64_t first, std::int64_t count) {
+    const std::int64_t rows = tensor.shape.rows();
+    GARAM_CHECK(tensor.shape.rank() == 2 && first >= 0 && first + count <= rows,
+                "rows beyond those of " + tensor.name);
+    StoredTensor part = tensor;
+    part.shape = {count, tensor.shape[1]};
+    if (tensor.four_bit != nullptr) {
+        part.first += first * tensor.shape[1];
+        return part;
+    }
+    const std::size_t row_bytes = tensor.bytes / static_cast<std::size_t>(rows);
+    part.data += static_cast<std::size_t>(first) * row_bytes;
+    part.bytes = static_cast<std::size_t>(count) * row_bytes;
+    if (tensor.permuted_heads > 0) {
+        const std::int64_t head = rows / tensor.permuted_heads;
+        GARAM_CHECK(first % head == 0 && count % head == 0, "parts of a head of " + tensor.name);
+        part.permuted_heads = count / head;
+    }
+    return part;
+}
+
+QuantizedMatrix quantized_view(const StoredTensor& tensor) {
+    if (tensor.permuted_heads != 0 || tensor.one_added || tensor.shape.rank() != 2) return {};
+    if (tensor.four_bit != nullptr) {
+        const QuantizedMatrix& whole = tensor.four_bit->matrix;
+        const bool is_whole = tensor.first == 0 && tensor.shape.elements() == whole.elements();
+        return is_whole ? whole : QuantizedMatrix{};
+    }
+    if (tensor.type < StoredType::q8_0 || tensor.type > StoredType::iq4_xs) return {};
+    check_size(tensor);
+    if (tensor.shape[1] % block_elements(tensor.type) != 0) return {};
+    QuantizedMatrix matrix;
+    // Both enumerations have GGUF's types in one order.
+    static_assert(static_cast<int>(QuantFormat::iq4_xs) - static_cast<int>(QuantFormat::q8_0) ==
+                  static_cast<int>(StoredType::iq4_xs) - static_cast<int>(StoredType::q8_0));
+    matrix.format = static_cast<QuantFormat>(static_cast<int>(QuantFormat::q8_0) +
+                                             static_cast<int>(tensor.type) -
+                                             static_cast<int>(StoredType::q8_0));
+    matrix.rows = tensor.shape[0];
+    matrix.columns = tensor.shape[1];
+    matrix.block = block_elements(tensor.type);
+    matrix.codes = Tensor(const_cast<std::byte*>(tensor.data), DType::u8,
+                          {static_cast<std::int64_t>(tensor.bytes)}, DeviceKind::cpu);
+    return matrix;
+}
+
 bool usable_in_place(const StoredTensor& tensor, DType dtype) {
     return name_of(tensor.type) == name_of(dtype) && tensor.permuted_heads == 0 &&
            !tensor.one_added && reinterpret_cast<std::uintptr_t>(tensor.data) % size_of(dtype) == 0;
@@ -228,6 +299,7 @@ void check_finite(const StoredTensor& tensor) {
         tensor.type == StoredType::u8)
         return;
     check_size(tensor);
+    if (tensor.four_bit != nullptr) return check_scales(tensor);
     FirstBad bad(kInfinity);
     for_each_piece(tensor, [&](std::int64_t stored, std::int64_t position, std::int64_t count) {
         float values[kPiece];

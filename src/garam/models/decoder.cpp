@@ -11,6 +11,10 @@
 namespace garam {
 namespace {
 
+// Kinds of passes that use weights in an order of their own, beside those of training (their Recompute).
+constexpr int kForwardPass = -1;
+constexpr int kOneTokenPass = -2;
+
 std::string layer_name(std::size_t layer) {
     return "layer " + std::to_string(layer);
 }
@@ -47,6 +51,7 @@ void Decoder::check_batch(const TokenBatch& batch) const {
 
 PassContext Decoder::pass_context(const DeviceBatch& batch, const TrainingPass* pass) const {
     PassContext context;
+    context.weights = weight_stream_.get();
     context.segments = batch.segments;
     context.positions = batch.positions;
     context.rotary_rows = batch.rotary_rows;
@@ -109,6 +114,7 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
     GARAM_CHECK(pass.recompute != Recompute::offload || offload != nullptr,
                 "nowhere to offload to");
     if (offload != nullptr) offload->begin(stream, compute_, hidden, last);
+    weight_stream_->begin(stream, static_cast<int>(pass.recompute));
     // Memory for the input of a block, or the output of the last one.
     const auto input_of = [&](std::int64_t block) {
         return offload != nullptr ? offload->place(stream, block)
@@ -170,6 +176,7 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
         }
         token_embedding_backward(stream, embedding_, device.ids, dhidden);
     }
+    weight_stream_->end(stream);
     arena.rewind(start);
 }
 
@@ -184,6 +191,7 @@ Tensor Decoder::run_blocks(Stream& stream, const DeviceBatch& batch, const PassC
     const Shape hidden{batch.tokens(), config_.hidden_size};
     Tensor x = arena.push(compute_, hidden, Purpose::activations);
     Tensor other = arena.push(compute_, hidden, Purpose::activations);
+    weight_stream_->begin(stream, x.rows() == 1 ? kOneTokenPass : kForwardPass);
     token_embedding_forward(stream, embedding_, batch.ids, x);
     BlockSaved unused;
     for (std::size_t l = 0; l < blocks_.size(); ++l) {
@@ -199,6 +207,7 @@ Tensor Decoder::run_blocks(Stream& stream, const DeviceBatch& batch, const PassC
                       cache == nullptr ? nullptr : &seen);
         std::swap(x, other);
     }
+    weight_stream_->end(stream);
     return x;
 }
 

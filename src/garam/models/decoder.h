@@ -4,8 +4,15 @@
 // Weights of the compute dtype that lie in a mapped file as they are needed are used in place; all others
 // are converted once into one allocation. Everything is allocated on `device`; on a dry device nothing is
 // read and nothing touched, only counted.
+//
+// The linears of the layers may be quantised: as the files have them (4 bits of bitsandbytes, GGUF's blocks), or
+// while they are loaded (Options::quantize). The CPU computes with codes, in the mapped file where they can
+// be used as they lie. A card keeps some projections decoded and decodes the others when a pass needs
+// them (nn/weight_stream.h), with the same bits. Weights that are trained, or that PiSSA makes, are not
+// quantised.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +32,8 @@
 #include "garam/nn/parameter.h"
 #include "garam/nn/self_attention.h"
 #include "garam/nn/token_embedding.h"
+#include "garam/nn/weight_stream.h"
+#include "garam/quant/base_quantization.h"
 
 namespace garam {
 
@@ -77,7 +86,12 @@ class Decoder {
         // A card's trained parameters keep their masters in pinned host memory, which it reads and writes
         // over its bus in each update; their copies, which compute, stay. Elsewhere it means nothing.
         bool masters_on_host = false;
+        // Quantise linears of the layers that the files have in full. Not with all_weights or PiSSA.
+        std::optional<BaseQuantization> quantize;
+        // On a card: so many of the projections whose base is quantised are kept decoded.
+        std::int64_t resident_projections = kAllProjections;
     };
+    static constexpr std::int64_t kAllProjections = std::numeric_limits<std::int64_t>::max();
 
     // Throws Error naming file, tensor and both shapes when weights and config disagree, when a tensor is
     // missing, unknown or not finite, or when the adapter's targets match nothing.
@@ -99,6 +113,10 @@ class Decoder {
     std::int64_t trainable_elements() const;
     std::int64_t total_elements() const { return total_elements_; }
     std::int64_t mapped_bytes() const { return mapped_bytes_; }  // used in place in the file
+    // Of a card: projections that need not be kept decoded, for this model's files and adapter.
+    std::int64_t streamable_projections() const { return streamable_projections_; }
+    // What the device held at most while the model was made.
+    std::int64_t load_peak_bytes() const { return load_peak_bytes_; }
 
     // Replaces the values of the adapter; names and shapes must match exactly. Throws Error naming the key
     // and both shapes.
@@ -204,6 +222,9 @@ class Decoder {
     Tensor all_gradients_;
     std::vector<TakenOut> taken_out_;
     std::vector<std::pair<std::string, Linear*>> linears_;  // by module path, in order
+    std::unique_ptr<WeightStream> weight_stream_;
+    std::int64_t streamable_projections_ = 0;
+    std::int64_t load_peak_bytes_ = 0;
     std::int64_t total_elements_ = 0;
     std::int64_t mapped_bytes_ = 0;
 };

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "garam/io/four_bit_checkpoint.h"
+
 namespace garam {
 namespace {
 
@@ -12,6 +14,7 @@ class Builder {
   public:
     Builder(const Json& json, const std::string& source) : reader_(json, source) {
         config_.family = &family_of(json, source);
+        static_cast<void>(four_bit_config(json, source));  // refuses every other quantisation
     }
 
     DecoderConfig build() {
@@ -33,10 +36,6 @@ class Builder {
     }
 
     void refuse_what_is_not_supported() const {
-        if (reader_.find("quantization_config") != nullptr)
-            throw Error(reader_.name("quantization_config") +
-                        ": quantised checkpoints are not supported (supported: f32, f16 and bf16 "
-                        "safetensors, and GGUF in F32, F16, BF16, Q8_0, Q4_0, Q4_1)");
         for (const char* key :
              {"attention_dropout", "embd_pdrop", "resid_pdrop", "embed_dropout"}) {
             if (reader_.number(key, 0) != 0)

@@ -1,5 +1,6 @@
 // How a Decoder is made: which tensors it needs, where they lie, what is trained. Its parts:
 //   decoder_weights.cpp         what the base needs; each kind of memory, allocated once and filled
+//   decoder_loader_quantized.cpp  which linears are quantised, and where codes and decoded values lie
 //   decoder_loader_adapter.cpp  what an adapter adds: its tensors, where they lie, where they begin
 #pragma once
 
@@ -15,6 +16,8 @@
 
 #include "garam/models/adapter_targets.h"
 #include "garam/models/decoder.h"
+#include "garam/models/quantized_base.h"
+#include "garam/models/weight_upload.h"
 #include "garam/runtime/transfer.h"
 
 namespace garam {
@@ -39,6 +42,10 @@ class Decoder::Loader {
         std::int64_t in;
         std::vector<std::int64_t> outs;  // of its parts
         bool bias;
+        std::vector<std::size_t> weights;  // slots of the parts' weights
+        std::size_t place = 0;             // among the projections of its block
+        bool is_quantized = false;         // one of its parts is
+        bool is_streamed = false;          // it is decoded when a pass needs it
     };
     // A weight of the base.
     struct Slot {
@@ -47,6 +54,9 @@ class Decoder::Loader {
         Tensor* place;
         Tensor* gradient;
         bool decay;
+        Linear* linear = nullptr;               // of a layer, whose weight it is
+        std::optional<QuantizedLayout> layout;  // of a weight that is quantised
+        bool is_to_quantize = false;            // … and is not in the file
     };
     // A tensor to train, or of an adapter.
     struct Wanted {
@@ -58,6 +68,15 @@ class Decoder::Loader {
         float factor = 1;           // of the place's values
         bool is_of_tokens = false;  // its places are rows of the embedding
         bool is_magnitude = false;  // of DoRA: the pass reads the master
+        int streamed = -1;  // its place is in the memory of this source of the weight stream
+    };
+
+    // The queue that fills memory, and what brings values there.
+    struct Filling {
+        Filling(Device& device, std::int64_t scratch)
+            : setup(device, scratch), upload(setup.stream) {}
+        SetupStream setup;
+        WeightUpload upload;
     };
 
     // What the base needs.
@@ -89,6 +108,22 @@ class Decoder::Loader {
     void place_weights();
     void train_weights();
 
+    // What of it is quantised.
+    void find_quantized();
+    void choose_layout(Slot& slot) const;
+    void choose_resident();
+    void place_codes();
+    void make_slots();
+    void describe_streamed(const Packing& p, const Tensor& matrix);
+    Buffer staging(bool of_values) const;
+    static DType dtype_to_quantize(const StoredTensor& stored);
+    QuantizedMatrix mapped_codes(const Slot& slot) const;
+    std::int64_t quantizing_scratch() const;
+    void fill_quantized(const Slot& slot, const Buffer& codes, const Buffer& values, Filling& to);
+    static void read_codes(const StoredTensor& stored, const QuantizedMatrix& matrix,
+                           WeightUpload& upload);
+    void place_dora_base(Parameter& magnitude, const Linear& linear);
+
     // What an adapter adds.
     bool saves(std::string_view path) const;
     bool trains_tokens() const {
@@ -104,7 +139,7 @@ class Decoder::Loader {
     void attach_adapters();
     void attach_adapter(const ModuleAdapter& adapter, std::uint32_t module,
                         std::optional<LoraAdapter>& lora, std::int64_t in, std::int64_t out,
-                        const std::array<std::string, 2>& keys, bool is_packed);
+                        const std::array<std::string, 2>& keys, const Projection* packed);
     void place_adapters(Projection& projection);
     void place_dora_scales();
     void link_gradients();
@@ -124,8 +159,7 @@ class Decoder::Loader {
 
     // The values.
     void fill();
-    void read_into(const StoredTensor& stored, const Tensor& place);
-    void initialise_adapters();
+    void initialise_adapters(WeightUpload& upload);
     void initialise_pissa();
 
     Decoder& model_;
@@ -134,8 +168,10 @@ class Decoder::Loader {
     const bool dry_;
     const bool card_;  // places are those of a card
     SetupStream setup_;
+    Tensor dora_rows_;  // room for rows of a quantised weight
     bool tied_ = false;
     std::vector<Packing> projections_;
+    std::size_t in_block_ = 0;  // projections of the block that is gathered
     std::map<const Linear*, ModuleAdapter> adapted_;
     std::optional<ModuleAdapter> embedding_adapter_, head_adapter_;
     std::set<std::string> trained_;                        // beside an adapter: names of the base

@@ -82,10 +82,10 @@ void Decoder::Loader::take_from(const std::string& path, std::int64_t rank) {
 void Decoder::Loader::attach_adapters() {
     const LoraSettings& lora = *model_.lora_;
     // A card's packed B has the scale in it.
-    std::set<const Linear*> packed;
+    std::map<const Linear*, const Projection*> packed;
     for (const Packing& p : projections_)
         for (const Linear& linear : p.projection->parts)
-            if (p.projection->packed) packed.insert(&linear);
+            packed[&linear] = p.projection->packed ? p.projection : nullptr;
     std::uint32_t module = 0;
     for (auto& [path, linear] : model_.linears_) {
         ++module;  // numbers every place, adapted or not: the key of its dropout mask
@@ -93,7 +93,7 @@ void Decoder::Loader::attach_adapters() {
         if (adapter == adapted_.end()) continue;
         const Shape& shape = files_.at(path + ".weight").shape;
         attach_adapter(adapter->second, module, linear->lora, shape[1], shape[0],
-                       {peft_key(path, kPeftA), peft_key(path, kPeftB)}, packed.contains(linear));
+                       {peft_key(path, kPeftA), peft_key(path, kPeftB)}, packed[linear]);
         if (lora.use_dora)
             wanted_.push_back({peft_key(path, kPeftMagnitude),
                                {shape[0]},
@@ -110,10 +110,10 @@ void Decoder::Loader::attach_adapters() {
     if (embedding_adapter_)
         attach_adapter(*embedding_adapter_, 0, model_.embedding_.lora, c.vocab_size, c.hidden_size,
                        {peft_key(embedding, kPeftEmbeddingA), peft_key(embedding, kPeftEmbeddingB)},
-                       false);
+                       nullptr);
     if (head_adapter_)
         attach_adapter(*head_adapter_, module + 1, model_.head_.lora, c.hidden_size, c.vocab_size,
-                       {peft_key(head, kPeftA), peft_key(head, kPeftB)}, false);
+                       {peft_key(head, kPeftA), peft_key(head, kPeftB)}, nullptr);
     for (const Slot& slot : slots_) {
         if (!is_trained(slot)) continue;
         std::string key = peft_key(slot.name, "");
@@ -146,7 +146,7 @@ bool Decoder::Loader::has_adapter(const std::string& path) const {
 void Decoder::Loader::attach_adapter(const ModuleAdapter& adapter, std::uint32_t module,
                                      std::optional<LoraAdapter>& lora, std::int64_t in,
                                      std::int64_t out, const std::array<std::string, 2>& keys,
-                                     bool is_packed) {
+                                     const Projection* packed) {
     lora.emplace();
     lora->scaling = static_cast<float>(adapter.scaling);
     lora->dropout = static_cast<float>(model_.lora_->lora_dropout);
@@ -157,7 +157,10 @@ void Decoder::Loader::attach_adapter(const ModuleAdapter& adapter, std::uint32_t
                        true,
                        &lora->B,
                        &lora->B_gradient,
-                       is_packed ? lora->scaling : 1});
+                       packed != nullptr ? lora->scaling : 1});
+    if (packed == nullptr) return;
+    for (std::size_t w = wanted_.size() - 2; w < wanted_.size(); ++w)
+        wanted_[w].streamed = packed->streamed;
 }
 
 // A below and B behind the packed weights.
@@ -219,6 +222,7 @@ void Decoder::Loader::place_dora_scales() {
             const Tensor& B = model_.parameters_[place - 1].master;
             Parameter& m = model_.parameters_[place++];
             m.dora = {linear.weight, A, B, lora.scaling, m.master, lora.dora_scale, lora.dora_norm};
+            if (linear.quantized) place_dora_base(m, linear);
         }
     }
     model_.buffers_.push_back(std::move(buffer));
@@ -273,12 +277,12 @@ void Decoder::Loader::place_taken_out() {
 }
 
 // A of a module stands before its B, whose master was cleared.
-void Decoder::Loader::initialise_adapters() {
+void Decoder::Loader::initialise_adapters(WeightUpload& upload) {
     for (std::size_t i = 0; i < model_.parameters_.size(); ++i) {
         const Parameter& parameter = model_.parameters_[i];
         const auto start = start_of_.find(parameter.name);
         if (start != start_of_.end()) {
-            read_into(*start->second, parameter.master);
+            upload.values(*start->second, parameter.master);
             continue;
         }
         if (options_.init.is_pissa() && parameter.name.ends_with(kPeftA)) continue;
@@ -297,7 +301,7 @@ void Decoder::Loader::initialise_adapters() {
             continue;
         }
         if (parameter.dora) {  // the rows begin as long as they are
-            dora_scale(setup_.stream, *parameter.dora);
+            refresh_dora(setup_.stream, parameter);
             cast(setup_.stream, parameter.dora->norm, parameter.master);
             continue;
         }

@@ -15,8 +15,10 @@ void Decoder::Loader::load() {
     gather_weights();
     refuse_unknown_tensors(files_, used_, model_.config_);
     if (options_.lora) find_adapters();
+    find_quantized();
     const bool copies_base = options_.own_weights && adapted_.empty() && trained_.empty();
     if (card_ || copies_base) pack_projections();
+    place_codes();
     if (options_.trained == Trained::all_weights) {
         train_weights();
     } else {
@@ -26,9 +28,9 @@ void Decoder::Loader::load() {
     allocate_parameters();
     tie_head();
     make_rotary_tables();
-    if (dry_) return;
     try {
         fill();
+        model_.load_peak_bytes_ = model_.device_.memory().peak;
         setup_.stream.synchronize();
     } catch (const Error& error) {  // which names the tensor alone
         throw Error(files_.path().string() + ": " + error.what());
@@ -48,7 +50,7 @@ void Decoder::Loader::need(const std::string& name, const StoredTensor& stored, 
                     stored.shape.to_string() + ", but the config says " + shape.to_string());
     used_.insert(name);
     model_.total_elements_ += shape.elements();
-    slots_.push_back({name, &stored, place, gradient, shape.rank() > 1});
+    slots_.push_back({name, &stored, place, gradient, shape.rank() > 1, nullptr, {}, false});
 }
 
 // Its linears by path and output features.
@@ -56,16 +58,18 @@ void Decoder::Loader::need_projection(
     Projection& projection, std::int64_t in, bool bias,
     const std::vector<std::pair<std::string, std::int64_t>>& linears) {
     projection.parts.resize(linears.size());
-    std::vector<std::int64_t> outs;
+    Packing packing{&projection, in, {}, bias, {}, in_block_++};
     for (std::size_t p = 0; p < linears.size(); ++p) {
         const auto& [path, out] = linears[p];
         Linear& linear = projection.parts[p];
+        packing.weights.push_back(slots_.size());
         need(path + ".weight", {out, in}, &linear.weight, &linear.weight_gradient);
+        slots_.back().linear = &linear;
         if (bias) need(path + ".bias", {out}, &linear.bias, &linear.bias_gradient);
         model_.linears_.emplace_back(path, &linear);
-        outs.push_back(out);
+        packing.outs.push_back(out);
     }
-    projections_.push_back({&projection, in, std::move(outs), bias});
+    projections_.push_back(std::move(packing));
 }
 
 void Decoder::Loader::need_norm(const std::string& path, std::int64_t width, RmsNorm& norm) {
@@ -97,6 +101,7 @@ void Decoder::Loader::gather_weights() {
     model_.blocks_.resize(static_cast<std::size_t>(c.num_layers));
     for (std::size_t l = 0; l < model_.blocks_.size(); ++l) {
         const std::string layer = std::string(names.layers) + "." + std::to_string(l) + ".";
+        in_block_ = 0;
         gather_attention(layer, c.layers[l], model_.blocks_[l].attention);
         gather_mlp(layer, model_.blocks_[l].mlp);
     }
@@ -177,7 +182,9 @@ bool Decoder::Loader::in_place(const Slot& slot) const {
 
 // One matrix of linears that read one input, and on a card of the adapters around them: nn/projection.h.
 void Decoder::Loader::pack_projections() {
+    // What is decoded for good has memory of another purpose; what is streamed, of its slot.
     std::int64_t bytes = 0;
+    std::int64_t decoded_bytes = 0;
     for (const Packing& p : projections_) {
         if (!is_packed(p)) continue;
         std::int64_t adapters = 0;
@@ -189,14 +196,19 @@ void Decoder::Loader::pack_projections() {
             rank = adapter->second.rank;
         }
         p.projection->tail = adapters > 0 ? projection_tail(adapters, rank) : 0;
-        bytes += bytes_of(packed_shape(p), model_.compute_);
         if (p.bias) bytes += bytes_of({out_of(p)}, model_.compute_);
+        if (p.is_streamed) continue;
+        (p.is_quantized ? decoded_bytes : bytes) += bytes_of(packed_shape(p), model_.compute_);
     }
+    make_slots();
     Buffer buffer(model_.device_, bytes, Purpose::weights);
+    Buffer decoded(model_.device_, decoded_bytes, Purpose::decoded_weights);
     std::int64_t offset = 0;
-    const auto next = [&](const Shape& shape) {
-        const Tensor tensor = buffer.tensor(model_.compute_, shape, offset);
-        offset += bytes_of(shape, model_.compute_);
+    std::int64_t decoded_offset = 0;
+    const auto next = [&](const Shape& shape, bool is_decoded) {
+        std::int64_t& at = is_decoded ? decoded_offset : offset;
+        const Tensor tensor = (is_decoded ? decoded : buffer).tensor(model_.compute_, shape, at);
+        at += bytes_of(shape, model_.compute_);
         // What is of no part stays zero.
         clear(setup_.stream, tensor);
         return tensor;
@@ -204,8 +216,8 @@ void Decoder::Loader::pack_projections() {
     for (const Packing& p : projections_) {
         if (!is_packed(p)) continue;
         Projection& projection = *p.projection;
-        projection.packed = next(packed_shape(p));
-        if (p.bias) projection.bias = next({out_of(p)});
+        if (!p.is_streamed) projection.packed = next(packed_shape(p), p.is_quantized);
+        if (p.bias) projection.bias = next({out_of(p)}, false);
         std::int64_t row = 0;
         for (std::size_t part = 0; part < p.outs.size(); ++part) {
             Linear& linear = projection.parts[part];
@@ -216,10 +228,12 @@ void Decoder::Loader::pack_projections() {
         }
     }
     model_.buffers_.push_back(std::move(buffer));
+    model_.buffers_.push_back(std::move(decoded));
 }
 
 // One matrix has adapters of one rank and scale; others are multiplied part by part.
 bool Decoder::Loader::is_packed(const Packing& p) const {
+    if (!card_ && p.is_quantized) return false;
     const ModuleAdapter* first = nullptr;
     for (const Linear& linear : p.projection->parts) {
         const auto adapter = adapted_.find(&linear);
@@ -234,26 +248,34 @@ bool Decoder::Loader::is_packed(const Packing& p) const {
 
 // Frozen weights: in the mapped file where they can be used as they are, else in one allocation.
 void Decoder::Loader::place_weights() {
+    const auto is_placed = [&](const Slot& slot) {
+        return *slot.place || is_trained(slot) || (slot.linear && slot.linear->quantized);
+    };
     std::int64_t bytes = 0;
+    std::int64_t decoded_bytes = 0;
     for (const Slot& slot : slots_) {
-        if (*slot.place || in_place(slot) || is_trained(slot)) continue;
-        bytes += bytes_of(slot.stored->shape, model_.compute_);
+        if (is_placed(slot) || in_place(slot)) continue;
+        (slot.layout ? decoded_bytes : bytes) += bytes_of(slot.stored->shape, model_.compute_);
     }
     Buffer buffer(model_.device_, bytes, Purpose::weights);
+    Buffer decoded(model_.device_, decoded_bytes, Purpose::decoded_weights);
     std::int64_t offset = 0;
+    std::int64_t decoded_offset = 0;
     for (const Slot& slot : slots_) {
         const Shape& shape = slot.stored->shape;
-        if (*slot.place || is_trained(slot)) continue;
+        if (is_placed(slot)) continue;
         if (in_place(slot)) {
             *slot.place = Tensor(const_cast<std::byte*>(slot.stored->data), model_.compute_, shape,
                                  model_.device_.kind());
             model_.mapped_bytes_ += static_cast<std::int64_t>(slot.stored->bytes);
             continue;
         }
-        *slot.place = buffer.tensor(model_.compute_, shape, offset);
-        offset += bytes_of(shape, model_.compute_);
+        std::int64_t& at = slot.layout ? decoded_offset : offset;
+        *slot.place = (slot.layout ? decoded : buffer).tensor(model_.compute_, shape, at);
+        at += bytes_of(shape, model_.compute_);
     }
     model_.buffers_.push_back(std::move(buffer));
+    model_.buffers_.push_back(std::move(decoded));
 }
 
 // Full fine-tuning: each weight is a parameter with a master of its own.
@@ -322,7 +344,12 @@ void Decoder::Loader::allocate_parameters() {
                 *wanted.place = copy_buffer.tensor(model_.compute_, wanted.shape, copy_offset);
                 copy_offset += bytes_of(wanted.shape, model_.compute_);
             }
-            parameter.copies.push_back({*wanted.place, wanted.factor});
+            if (wanted.streamed < 0) {
+                parameter.copies.push_back({*wanted.place, wanted.factor});
+            } else {  // made with the rest of the matrix
+                model_.weight_stream_->source(wanted.streamed)
+                    .adapters.push_back({parameter.master, *wanted.place, wanted.factor});
+            }
         } else {
             *wanted.place = parameter.master;
         }
@@ -379,31 +406,30 @@ void Decoder::Loader::make_rotary_tables(const RopeConfig& rope, RotaryTables& t
 }
 
 void Decoder::Loader::fill() {
+    setup_.stream.synchronize();  // memory is cleared
+    Filling filling(model_.device_, quantizing_scratch());
     if (options_.trained == Trained::all_weights) {
         for (std::size_t i = 0; i < slots_.size(); ++i)
-            read_into(*slots_[i].stored, model_.parameters_[i].master);
+            filling.upload.values(*slots_[i].stored, model_.parameters_[i].master);
     } else {
+        const Buffer codes = staging(false);
+        const Buffer values = staging(true);
         for (const Slot& slot : slots_) {
             if (is_trained(slot) || is_taken_from(slot)) continue;
-            if (in_place(slot)) {
+            if (slot.layout) {
+                fill_quantized(slot, codes, values, filling);
+            } else if (!in_place(slot)) {
+                filling.upload.values(*slot.stored, *slot.place);
+            } else if (!dry_) {
                 check_finite(*slot.stored);
-            } else {
-                read_into(*slot.stored, *slot.place);
             }
         }
+        filling.setup.stream.synchronize();  // before staging memory goes
     }
-    if (options_.lora) initialise_adapters();
+    if (dry_) return;
+    if (options_.lora) initialise_adapters(filling.upload);
+    filling.setup.stream.synchronize();
     model_.refresh_copies();
-}
-
-void Decoder::Loader::read_into(const StoredTensor& stored, const Tensor& place) {
-    HostTensor host(setup_.stream, place, false);
-    if (place.dtype() == DType::f32) {
-        read_tensor(stored, host.tensor().data<float>());
-    } else {
-        read_tensor(stored, host.tensor().data<bfloat16>());
-    }
-    host.write();
 }
 
 Decoder::Decoder(Device& device, const ModelFiles& files, const Options& options)
@@ -417,6 +443,7 @@ Decoder::Decoder(Device& device, const ModelFiles& files, const Options& options
     GARAM_CHECK(options.trained != Trained::all_weights || !lora_,
                 "an adapter beside full fine-tuning");
     if (lora_ && lora_->r < 1) throw Error("lora.r must be at least 1");
+    weight_stream_ = std::make_unique<WeightStream>(device);
     Loader(*this, files, options).load();
 }
 

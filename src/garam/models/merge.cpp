@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 
 #include "garam/core/error.h"
@@ -13,6 +12,7 @@
 #include "garam/models/decoder_config.h"
 #include "garam/models/model_folder.h"
 #include "garam/models/rope_recovery.h"
+#include "garam/models/sharded_weights.h"
 #include "garam/models/token_rows.h"
 
 namespace garam {
@@ -213,25 +213,6 @@ void add_change(const Change& change, std::vector<double>& row, const float* wei
     add_product(change, change.weight * change.scaling, row, o);
 }
 
-// Rows [first, first + count) of a matrix as a tensor.
-StoredTensor rows_of(const StoredTensor& tensor, std::int64_t first, std::int64_t count) {
-    const std::int64_t rows = tensor.shape.rows();
-    GARAM_CHECK(tensor.shape.rank() == 2 && first >= 0 && first + count <= rows,
-                "rows beyond those of " + tensor.name);
-    StoredTensor part = tensor;
-    const std::size_t row_bytes = tensor.bytes / static_cast<std::size_t>(rows);
-    part.name += " from row " + std::to_string(first);
-    part.shape = {count, tensor.shape[1]};
-    part.data += static_cast<std::size_t>(first) * row_bytes;
-    part.bytes = static_cast<std::size_t>(count) * row_bytes;
-    if (tensor.permuted_heads > 0) {
-        const std::int64_t head = rows / tensor.permuted_heads;
-        GARAM_CHECK(first % head == 0 && count % head == 0, "parts of a head of " + tensor.name);
-        part.permuted_heads = count / head;
-    }
-    return part;
-}
-
 // To 16 bits through fp32 would round twice: the fp32 value is rounded to odd first, which keeps the
 // direction of what was cut off (Boldo and Melquiond, 2008).
 float rounded_to_odd(double value) {
@@ -302,7 +283,7 @@ DType matrix_dtype(const ModelFiles& base, bool& quantised) {
     for (const StoredTensor& tensor : base.tensors()) {
         if (tensor.shape.rank() < 2) continue;
         const std::optional<DType> dtype = plain_dtype(tensor.type);
-        if (!dtype) quantised = true;
+        if (!dtype && block_elements(tensor.type) > 1) quantised = true;
         elements[dtype.value_or(DType::bf16)] += tensor.shape.elements();
     }
     if (quantised || elements.empty()) return DType::bf16;
@@ -335,32 +316,6 @@ void without(Json& json, std::string_view key) {
         if (name != key) kept.set(name, value);
     }
     json = std::move(kept);
-}
-
-struct Shard {
-    std::vector<const StoredTensor*> tensors;
-    std::vector<SafetensorsWriter::Entry> entries;
-    std::int64_t bytes = 0;
-};
-
-std::string shard_name(std::size_t number, std::size_t count) {
-    if (count == 1) return "model.safetensors";
-    char name[64];
-    std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", number + 1, count);
-    return name;
-}
-
-void write_index(const std::filesystem::path& folder, const std::vector<Shard>& shards,
-                 std::int64_t bytes) {
-    Json::Object map;
-    for (std::size_t s = 0; s < shards.size(); ++s) {
-        for (const SafetensorsWriter::Entry& entry : shards[s].entries)
-            map.emplace_back(entry.name, Json(shard_name(s, shards.size())));
-    }
-    Json index;
-    index.set("metadata", Json(Json::Object{{"total_size", Json(bytes)}}));
-    index.set("weight_map", Json(std::move(map)));
-    write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
 }
 
 }  // namespace
@@ -429,7 +384,10 @@ void MergedWeights::for_each_row(const StoredTensor& tensor, std::int64_t first,
     const auto found = impl_->changes.find(tensor.name);
     const std::int64_t columns = tensor.shape.back();
     StoredTensor part = tensor;
-    if (count != tensor.shape.rows()) part = rows_of(tensor, first, count);
+    if (count != tensor.shape.rows()) {
+        part = rows_of(tensor, first, count);
+        part.name += " from row " + std::to_string(first);
+    }
     std::vector<float> weight(static_cast<std::size_t>(part.shape.elements()));
     read_tensor(part, weight.data());
     parallel_for(count, 16, [&](std::int64_t begin, std::int64_t end) {
@@ -470,6 +428,7 @@ Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOp
         set_id("eos_token_id", options.eos_id);
         set_id("pad_token_id", options.pad_id);
     }
+    without(config, "quantization_config");
     without(config, "_name_or_path");  // it names the base, which this is no more
     // The newer field style writes dtype, the older torch_dtype.
     config.set(config.find("dtype") != nullptr ? "dtype" : "torch_dtype", config_name(dtype));
@@ -484,10 +443,10 @@ MergeReport write_merged_model(const ModelFiles& base, const std::vector<Weighte
     MergeReport report;
     report.dtype = matrix_dtype(base, report.was_quantised);
     if (options.dtype) report.dtype = *options.dtype;
-    std::vector<Shard> shards(1);
+    std::vector<WeightPiece> pieces;
     for (const StoredTensor& tensor : weights.tensors()) {
         DType dtype = report.dtype;
-        if (!options.dtype && !base.is_gguf()) {
+        if (!options.dtype && !base.is_gguf() && !report.was_quantised) {
             const std::optional<DType> own = plain_dtype(tensor.type);
             if (!own)
                 throw Error(base.path().string() + ": " + tensor.name + " has type " +
@@ -495,43 +454,23 @@ MergeReport write_merged_model(const ModelFiles& base, const std::vector<Weighte
                             ", which is no floating-point type");
             dtype = *own;
         }
-        SafetensorsWriter::Entry entry{tensor.name, dtype, tensor.shape};
-        if (!shards.back().tensors.empty() &&
-            shards.back().bytes + entry.bytes() > options.shard_bytes)
-            shards.emplace_back();
-        shards.back().bytes += entry.bytes();
-        report.bytes += entry.bytes();
-        shards.back().tensors.push_back(&tensor);
-        shards.back().entries.push_back(std::move(entry));
+        pieces.push_back({{{tensor.name, dtype, tensor.shape}},
+                          [&tensor, &weights, dtype](SafetensorsWriter& writer) {
+                              if (dtype == DType::f32)
+                                  write_tensor<float>(writer, tensor, weights);
+                              else if (dtype == DType::f16)
+                                  write_tensor<float16>(writer, tensor, weights);
+                              else
+                                  write_tensor<bfloat16>(writer, tensor, weights);
+                          }});
+        report.bytes += pieces.back().bytes();
+        report.merged_tensors += weights.changes(tensor.name) ? 1 : 0;
         ++report.tensors;
     }
     // The config first: what it refuses is refused before gigabytes are written.
     write_file_atomically(folder / "config.json",
                           merged_config(base, report.dtype, tied, options).dump(2) + "\n");
-
-    for (std::size_t s = 0; s < shards.size(); ++s) {
-        const Shard& shard = shards[s];
-        SafetensorsWriter writer(folder / shard_name(s, shards.size()), shard.entries,
-                                 {{"format", "pt"}});
-        for (std::size_t i = 0; i < shard.tensors.size(); ++i) {
-            const StoredTensor& tensor = *shard.tensors[i];
-            report.merged_tensors += weights.changes(tensor.name) ? 1 : 0;
-            switch (shard.entries[i].dtype) {
-                case DType::f32:
-                    write_tensor<float>(writer, tensor, weights);
-                    break;
-                case DType::f16:
-                    write_tensor<float16>(writer, tensor, weights);
-                    break;
-                default:
-                    write_tensor<bfloat16>(writer, tensor, weights);
-                    break;
-            }
-        }
-        writer.commit();
-    }
-    if (shards.size() > 1) write_index(folder, shards, report.bytes);
-
+    write_sharded_weights(folder, pieces, options.shard_bytes);
     copy_generation_config(base, folder);
     return report;
 }

@@ -19,6 +19,7 @@
 #include "garam/core/json.h"
 #include "garam/io/model_files.h"
 #include "garam/io/peft_adapter.h"
+#include "garam/models/sharded_weights.h"
 
 namespace garam {
 
@@ -65,10 +66,10 @@ T rounded(double value);
 
 struct MergeOptions {
     // f32, f16 or bf16 for every tensor. Unset: a Hugging Face base keeps each tensor's own; a GGUF base
-    // that of its matrices, or bf16 where they are quantised.
+    // that of its matrices; bf16 where these are quantised, in either.
     std::optional<DType> dtype;
     // A file of weights is begun anew before it exceeds this, as Transformers does by default.
-    std::int64_t shard_bytes = std::int64_t{5} * 1000 * 1000 * 1000;
+    std::int64_t shard_bytes = kShardBytes;
     // Written into config.json where the base's own has none (a GGUF keeps them with its tokenizer).
     std::optional<std::int32_t> bos_id;
     std::optional<std::int32_t> eos_id;

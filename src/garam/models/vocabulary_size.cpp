@@ -54,18 +54,14 @@ void resize_rows(ModelFiles& files, const std::string& name, std::int64_t rows) 
     StoredTensor resized = stored;
     resized.shape = {rows, columns};
     resized.type = plain_type(stored.type);
+    resized.four_bit = nullptr;
     const std::size_t row_bytes = width * block_bytes(resized.type);
-    const std::size_t stored_row_bytes = stored.bytes / static_cast<std::size_t>(old);
     std::vector<std::byte> bytes(static_cast<std::size_t>(rows) * row_bytes);
     std::vector<double> sum(width);
     std::vector<float> values(static_cast<std::size_t>(kRowsAtOnce) * width);
     for (std::int64_t first = 0; first < old; first += kRowsAtOnce) {
-        StoredTensor part = stored;
         const std::int64_t count = std::min(kRowsAtOnce, old - first);
-        part.shape = {count, columns};
-        part.data += static_cast<std::size_t>(first) * stored_row_bytes;
-        part.bytes = static_cast<std::size_t>(count) * stored_row_bytes;
-        read_tensor(part, values.data());
+        read_tensor(rows_of(stored, first, count), values.data());
         for (std::int64_t row = 0; row < count; ++row)
             for (std::size_t i = 0; i < width; ++i)
                 sum[i] += values[static_cast<std::size_t>(row) * width + i];
@@ -86,6 +82,7 @@ void put(ModelFiles& files, const std::string& name, const AdapterTensor& tensor
     StoredTensor stored = files.at(name);
     stored.shape = tensor.shape;
     stored.type = plain_type(stored.type);
+    stored.four_bit = nullptr;
     std::vector<std::byte> bytes(tensor.values.size() * block_bytes(stored.type));
     encode(tensor.values.data(), tensor.values.size(), stored.type, bytes.data());
     files.replace(stored, std::move(bytes));

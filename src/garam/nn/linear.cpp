@@ -4,12 +4,23 @@
 #include "garam/ops/dora.h"
 #include "garam/ops/elementwise.h"
 #include "garam/ops/matmul.h"
+#include "garam/ops/quantized_matmul.h"
 
 namespace garam {
 namespace {
 
 DropoutKey key_of(const DropoutContext& context, const LoraAdapter& lora) {
     return {context.seed, context.step, lora.module, context.positions, context.samples};
+}
+
+// c = a Wᵀ or, without transpose_b, a W.
+void multiply(Stream& stream, const Tensor& a, const Linear& linear, const Tensor& c,
+              const MatmulOptions& options) {
+    if (linear.weight) {
+        matmul(stream, a, linear.weight, c, options);
+    } else {
+        quantized_matmul(stream, a, linear.quantized, c, options);
+    }
 }
 
 bool drops(const LoraAdapter& lora, const DropoutContext& context) {
@@ -37,13 +48,13 @@ void dora_forward(Stream& stream, const Linear& linear, const Tensor& x, const T
     const Tensor z = saved.z ? saved.z : arena.scratch(y.dtype(), y.shape());
     const Tensor input = adapter_input(stream, lora, x, context);
     matmul(stream, input, lora.A, u, {.transpose_b = true});
-    matmul(stream, input, linear.weight, z, {.transpose_b = true});
+    multiply(stream, input, linear, z, {.transpose_b = true});
     matmul(stream, u, lora.B, z, {.transpose_b = true, .alpha = lora.scaling, .accumulate = true});
     if (masked) {
         const Tensor rest = input;  // what dropout took away
         scale(stream, input, -1, rest);
         add(stream, x, rest, rest);
-        matmul(stream, rest, linear.weight, y, {.transpose_b = true, .accumulate = accumulate});
+        multiply(stream, rest, linear, y, {.transpose_b = true, .accumulate = accumulate});
     }
     scale_columns(stream, z, lora.dora_scale, 0, linear.bias, accumulate || masked ? y : Tensor(),
                   y);
@@ -69,15 +80,15 @@ void dora_backward(Stream& stream, const Linear& linear, const Tensor& x, const 
     matmul(stream, du, input, lora.A_gradient, {.transpose_a = true, .accumulate = true});
     if (!dx) return;
     if (!masked) {
-        matmul(stream, dz, linear.weight, dx, {.accumulate = accumulate_dx});
+        multiply(stream, dz, linear, dx, {.accumulate = accumulate_dx});
         matmul(stream, du, lora.A, dx, {.accumulate = true});
         return;
     }
     // dx = dy W + mask ⊙ ((c - 1) ⊙ dy W + du A)
-    matmul(stream, dy, linear.weight, dx, {.accumulate = accumulate_dx});
+    multiply(stream, dy, linear, dx, {.accumulate = accumulate_dx});
     scale_columns(stream, dy, lora.dora_scale, -1, {}, {}, dz);
     const Tensor through_mask = input;  // the masked input is not needed any more
-    matmul(stream, dz, linear.weight, through_mask);
+    multiply(stream, dz, linear, through_mask, {});
     matmul(stream, du, lora.A, through_mask, {.accumulate = true});
     dropout(stream, through_mask, lora.dropout, key_of(context, lora), dx, true);
 }
@@ -88,7 +99,7 @@ void linear_forward(Stream& stream, const Linear& linear, const Tensor& x, const
                     bool accumulate, const DropoutContext& context, const LinearSaved& saved) {
     if (linear.lora && linear.lora->is_dora())
         return dora_forward(stream, linear, x, y, accumulate, context, saved);
-    matmul(stream, x, linear.weight, y, {.transpose_b = true, .accumulate = accumulate});
+    multiply(stream, x, linear, y, {.transpose_b = true, .accumulate = accumulate});
     if (linear.bias) bias_add(stream, linear.bias, y);
     if (!linear.lora) return;
     const LoraAdapter& lora = *linear.lora;
@@ -108,7 +119,7 @@ void linear_backward(Stream& stream, const Linear& linear, const Tensor& x,
     if (linear.weight_gradient)
         matmul(stream, dy, x, linear.weight_gradient, {.transpose_a = true, .accumulate = true});
     if (linear.bias_gradient) bias_backward(stream, dy, linear.bias_gradient);
-    if (dx) matmul(stream, dy, linear.weight, dx, {.accumulate = accumulate_dx});
+    if (dx) multiply(stream, dy, linear, dx, {.accumulate = accumulate_dx});
     if (!linear.lora) return;
 
     const LoraAdapter& lora = *linear.lora;

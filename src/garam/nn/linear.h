@@ -5,12 +5,14 @@
 // or a weight-decomposed one, whose columns are scaled (ops/dora.h).
 //
 // x [tokens, in], y [tokens, out], W [out, in], b [out], A [r, in], B [out, r], all of the compute dtype;
-// gradients f32. The layer does not own memory: weights, parameters and gradients belong to the model.
+// gradients f32. W may be quantised instead: products then decode it on the way (ops/quantized_matmul.h).
+// The layer does not own memory: weights, parameters and gradients belong to the model.
 #pragma once
 
 #include <optional>
 
 #include "garam/ops/dropout.h"
+#include "garam/quant/quantized_matrix.h"
 #include "garam/runtime/stream.h"
 
 namespace garam {
@@ -39,14 +41,15 @@ struct LinearSaved {
 };
 
 struct Linear {
-    Tensor weight;           // [out, in]
-    Tensor bias;             // [out], or empty
-    Tensor weight_gradient;  // f32 [out, in], or empty: the weight is frozen
-    Tensor bias_gradient;    // f32 [out], or empty
+    Tensor weight;              // [out, in]; empty: products read `quantized`
+    QuantizedMatrix quantized;  // what the weight is decoded from, or empty
+    Tensor bias;                // [out], or empty
+    Tensor weight_gradient;     // f32 [out, in], or empty: the weight is frozen
+    Tensor bias_gradient;       // f32 [out], or empty
     std::optional<LoraAdapter> lora;
 
-    std::int64_t in_features() const { return weight.extent(1); }
-    std::int64_t out_features() const { return weight.extent(0); }
+    std::int64_t in_features() const { return weight ? weight.extent(1) : quantized.columns; }
+    std::int64_t out_features() const { return weight ? weight.extent(0) : quantized.rows; }
 };
 
 // What dropout needs to know of the micro-batch; `training` false switches it off.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "garam/ops/dora.h"
+#include "garam/quant/quantized_matrix.h"
 
 namespace garam {
 
@@ -24,7 +25,13 @@ struct Parameter {
     double rate_factor = 1;         // of the learning rate (LoRA+)
     std::vector<Copy> copies;       // refreshed from the master after each update
     std::optional<DoraScale> dora;  // of a magnitude: made anew then, too
+    // Where the weight is not there in full: what it is decoded from, and room for some of its rows.
+    QuantizedMatrix dora_base;
+    Tensor decoded;
 };
+
+// Scale and norm of a magnitude anew.
+void refresh_dora(Stream& stream, const Parameter& parameter);
 
 // Makes copies and scales anew from the masters; needs no step memory.
 void refresh_copies(Stream& stream, std::span<Parameter* const> parameters);

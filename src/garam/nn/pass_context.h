@@ -24,6 +24,8 @@ enum class Recompute : std::uint8_t {
 // Names of train.gradient_checkpointing: "none", "norms+activation", "gate_up", "block", "offload".
 const char* name_of(Recompute recompute);
 
+class WeightStream;
+
 struct PassContext {
     AttentionSegments segments;
     Tensor positions;    // i32 [tokens]
@@ -34,6 +36,7 @@ struct PassContext {
     bool keep = false;      // keep activations on the arena's low end
     bool decoding = false;  // no backward follows; one token goes by kernels of its own
     Recompute recompute = Recompute::nothing;
+    WeightStream* weights = nullptr;  // of projections that are decoded when they are used
     bool keeps(Recompute from) const { return keep && recompute < from; }
 };
 

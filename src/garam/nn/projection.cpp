@@ -1,6 +1,8 @@
 #include "garam/nn/projection.h"
 
+#include "garam/core/error.h"
 #include "garam/nn/pass_context.h"
+#include "garam/nn/weight_stream.h"
 #include "garam/ops/bias.h"
 #include "garam/ops/dora.h"
 #include "garam/ops/elementwise.h"
@@ -22,6 +24,16 @@ Tensor tail_of(const Projection& projection, const Tensor& wide) {
 Tensor part_of(const Projection& projection, std::size_t part, const Tensor& y) {
     const std::int64_t begin = projection.column(part);
     return y.slice_columns(begin, begin + projection.parts[part].out_features());
+}
+
+bool is_settled(const Projection& projection) {
+    return projection.streamed < 0;
+}
+
+void acquire(Stream& stream, const Projection& projection, const PassContext& pass) {
+    if (projection.streamed < 0) return;
+    GARAM_CHECK(pass.weights != nullptr, "a pass without the weights that it decodes");
+    pass.weights->acquire(stream, projection.streamed);
 }
 
 void forward_by_parts(Stream& stream, const Projection& projection, const PassContext& pass,
@@ -105,6 +117,7 @@ Tensor projection_output(Stream& stream, const PassContext& pass, DType dtype, s
 void projection_forward(Stream& stream, const Projection& projection, const PassContext& pass,
                         const Tensor& x, const Tensor& y, const Tensor& addend,
                         ProjectionSaved& saved) {
+    acquire(stream, projection, pass);
     if (!projection.packed) {
         forward_by_parts(stream, projection, pass, x, y, addend, saved);
         return;
@@ -120,7 +133,7 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
         mask.kept = saved.kept;
         if (pass.decoding && x.rows() == 1)
             matmul(stream, features(x, in), projection.lora.A, tail_of(projection, x),
-                   {.transpose_b = true, .b_is_settled = true});
+                   {.transpose_b = true, .b_is_settled = is_settled(projection)});
         else
             saved.kept_is_written =
                 lora_down(stream, projection.lora, mask, features(x, in), tail_of(projection, x));
@@ -128,21 +141,23 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
     if (projection.dora_scale) {
         // Never y itself: a card may sum in another order for another pitch.
         saved.z = make_activation(stream, pass, x.dtype(), {x.rows(), out});
-        matmul(stream, x, projection.packed.slice_rows(0, out), saved.z,
-               {.transpose_b = true, .b_is_settled = true, .tail = projection.tail});
+        matmul(
+            stream, x, projection.packed.slice_rows(0, out), saved.z,
+            {.transpose_b = true, .b_is_settled = is_settled(projection), .tail = projection.tail});
         scale_columns(stream, saved.z, projection.dora_scale, 0, projection.bias, addend, y);
         return;
     }
     matmul(stream, x, projection.packed.slice_rows(0, out), y,
            {.transpose_b = true,
-            .b_is_settled = true,
+            .b_is_settled = is_settled(projection),
             .tail = projection.tail,
             .addend = addend,
             .bias = projection.bias});
 }
 
 bool projects_one_row(const Projection& projection, const PassContext& pass, const Tensor& x) {
-    return pass.decoding && x.rows() == 1 && projection.packed && !projection.dora_scale;
+    return pass.decoding && x.rows() == 1 && projection.packed && !projection.dora_scale &&
+           is_settled(projection);
 }
 
 void project_norm(Stream& stream, const Projection& projection, const Tensor& x,
@@ -175,6 +190,7 @@ void project_activation(Stream& stream, const Projection& projection, Activation
 void projection_refill(Stream& stream, const Projection& projection, const PassContext& pass,
                        const Tensor& x, const ProjectionSaved& saved) {
     if (projection.tail == 0) return;
+    acquire(stream, projection, pass);
     LoraMask mask = mask_of(pass.dropout, projection.lora);
     mask.kept = saved.kept;
     mask.kept_is_written = saved.kept_is_written;
@@ -185,6 +201,7 @@ void projection_refill(Stream& stream, const Projection& projection, const PassC
 void projection_backward(Stream& stream, const Projection& projection, const PassContext& pass,
                          const Tensor& x, const ProjectionSaved& saved, const Tensor& dy,
                          const Tensor& dx) {
+    acquire(stream, projection, pass);
     if (!projection.packed) {
         backward_by_parts(stream, projection, pass, x, saved, dy, dx);
         return;

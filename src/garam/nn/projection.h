@@ -35,6 +35,9 @@ struct Projection {
     LoraGroup lora;             // on a card
     Tensor dora_scale;          // f32 [out] of packed DoRA, 1 where a part has none; empty: plain
     std::int64_t tail = 0;
+    // Of a base that is decoded when a pass needs it: its number in PassContext::weights, whose slot is the
+    // memory of `packed` and of the parts' weights. -1: these are always there.
+    int streamed = -1;
 
     static constexpr std::size_t kMostParts = 3;
     std::int64_t in_features() const { return parts.front().in_features(); }

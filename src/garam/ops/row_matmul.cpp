@@ -29,6 +29,7 @@ void check(const Stream& stream, const Product& p) {
     check_operand(stream, p.name, p.x);
     check_matrix(stream, p.name, p.b, p.c.columns(), p.b.columns(), dtype);
     check_matrix(stream, p.name, p.c, rows, p.c.columns(), p.c.dtype());
+    GARAM_CHECK(!p.options.tail_weight, std::string(p.name) + ": b has the weight of the tail");
     if (p.options.tail)
         check_matrix(stream, p.name, p.options.tail, rows, p.b.columns() - p.made(), dtype);
     else

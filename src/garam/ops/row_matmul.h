@@ -20,6 +20,7 @@ namespace garam {
 
 struct RowMatmulOptions {
     Tensor tail = {};
+    Tensor tail_weight = {};  // with a quantised b only (ops/quantized_row_matmul.h)
     Tensor addend = {};
     Tensor bias = {};
     float alpha = 1;

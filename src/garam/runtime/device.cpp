@@ -13,6 +13,12 @@ const char* name_of(Purpose purpose) {
     switch (purpose) {
         case Purpose::weights:
             return "weights";
+        case Purpose::quantized_weights:
+            return "quantized_weights";
+        case Purpose::decoded_weights:
+            return "decoded_weights";
+        case Purpose::weight_slots:
+            return "weight_slots";
         case Purpose::adapter:
             return "adapter";
         case Purpose::gradients:

@@ -23,15 +23,18 @@ struct ProductTable;
 
 // What a byte of device memory is for. Every allocation names one; plans and summaries add up by it.
 enum class Purpose : std::uint8_t {
-    weights,      // base weights and tables in device memory (mapped files are not allocated)
-    adapter,      // trained parameters: masters and their copies in the compute dtype
-    gradients,    // one per trained parameter, fp32
-    optimizer,    // optimiser states
-    activations,  // what the forward keeps for the backward
-    logits,       // chunk of logits of the head
-    scratch,      // lives within one op or one block
-    batch,        // token ids, targets, positions of the micro-batch
-    kv_cache,     // keys and values of a decoded sequence
+    weights,            // base weights and tables in device memory (mapped files are not allocated)
+    quantized_weights,  // codes and scales of a quantised base
+    decoded_weights,    // of a quantised base, as products read them, for the whole run
+    weight_slots,       // … of a part of it, while a pass needs it
+    adapter,            // trained parameters: masters and their copies in the compute dtype
+    gradients,          // one per trained parameter, fp32
+    optimizer,          // optimiser states
+    activations,        // what the forward keeps for the backward
+    logits,             // chunk of logits of the head
+    scratch,            // lives within one op or one block
+    batch,              // token ids, targets, positions of the micro-batch
+    kv_cache,           // keys and values of a decoded sequence
     count_
 };
 constexpr int kPurposes = static_cast<int>(Purpose::count_);

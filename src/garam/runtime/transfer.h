@@ -34,9 +34,10 @@ class HostTensor {
     std::vector<std::byte> memory_;
 };
 
-// A stream for work before or between steps that needs no step memory; its costs are nobody's.
+// A stream for work before or between steps that needs no step memory, or `scratch` bytes; its costs are nobody's.
 struct SetupStream {
-    explicit SetupStream(Device& device) : arena(device, 0), stream(device, arena, meter) {}
+    explicit SetupStream(Device& device, std::int64_t scratch = 0)
+        : arena(device, scratch), stream(device, arena, meter) {}
     Arena arena;
     Meter meter;
     Stream stream;

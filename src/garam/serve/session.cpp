@@ -93,7 +93,11 @@ Session::Session(const SessionOptions& options)
 
     Decoder::Options decoder_options;
     decoder_options.compute = choose_compute_dtype(options_.dtype, device_->profile());
-    if (adapter) decoder_options.lora = adapter->settings;
+    if (adapter) {
+        decoder_options.lora = adapter->settings;
+        // The weights that training saw.
+        decoder_options.quantize = adapter->base_quantization;
+    }
     dry_decoder_ = std::make_unique<Decoder>(*dry_device_, files_, decoder_options);
     check_vocabulary();
     // Where there is room enough beside them; else the system reads them again from the file when it must.

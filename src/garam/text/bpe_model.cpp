@@ -245,6 +245,7 @@ bool BpeModel::may_cut(std::string_view text, std::size_t at) const {
     const auto after = static_cast<unsigned char>(text[at]);
     if (!byte_level_ && is_utf8_continuation(text[at])) return false;
     if (!neighbours_[static_cast<std::size_t>(before) << 8 | after]) return true;
+    if (byte_level_) return false;  // a token may hold the first byte of the space's mark alone
     return text[at] == kSpace[0] && !before_space_[before] &&
            text.substr(at, kSpace.size()) == kSpace;
 }

@@ -46,6 +46,7 @@ class Marker {
             if (span.begin >= span.end) continue;
             // A token that the block only touches counts, as in Transformers.
             if (span.end > end && !turn.exact) continue;
+            out_.merged_start = out_.merged_start || span.begin < turn.begin;
             out_.num_targets += out_.is_target[i] ? 0 : 1;
             out_.is_target[i] = true;
         }

@@ -28,6 +28,8 @@ struct ChatTokens {
     std::vector<std::int32_t> ids;
     std::vector<bool> is_target;  // [ids]; the token itself is to be said, labels are not shifted
     std::int64_t num_targets = 0;
+    // A turn's first token began before it: asked by the prompt alone, the model sees other tokens there.
+    bool merged_start = false;
     std::string why_no_targets;  // a reason ("no message of the assistant") where there are none
 };
 

@@ -193,10 +193,14 @@ bool is_reference_punctuation(char32_t c) {
 
 bool is_mark(char32_t c) {
     const utf8proc_category_t category = category_of(c);
-    return category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME;
+    return (category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME) || c == 0x1CF2 ||
+           c == 0x1CF3;  // letters since Unicode 12
 }
 
 bool is_nonspacing_mark(char32_t c) {
+    // Another kind of mark since Unicode 14; letters until 9, and another kind of mark until 11.
+    if (c == 0x1734) return true;
+    if (c == 0x1885 || c == 0x1886 || c == 0xA9BD) return false;
     return category_of(c) == UTF8PROC_CATEGORY_MN;
 }
 

@@ -42,7 +42,8 @@ bool is_number(char32_t code_point);
 // ASCII's punctuation and symbols, and what was punctuation (P) in Unicode 8, whose tables the reference has
 // for this.
 bool is_reference_punctuation(char32_t code_point);
-// Combining marks (M), and those without width of their own (Mn).
+// Combining marks (M) and those without width of their own (Mn), as the reference's StripAccents and
+// BertNormalizer know them: what became or ceased to be one later stays what it was.
 bool is_mark(char32_t code_point);
 bool is_nonspacing_mark(char32_t code_point);
 // Control, format and private-use characters (Cc, Cf, Co).

@@ -210,17 +210,28 @@ MemoryPlan plan_memory(const DeviceProfile& profile, const ModelFiles& files,
     // Further micro-batches need no more memory, and each costs what the second one does.
     engine.step({largest}, 0, 0);
     const Cost one = engine.meter().total().cost;
+    const StepTime one_time = step_time(profile, engine.meter().table(), training.tokens);
     engine.meter().clear();
     engine.step({largest, largest}, 0, 0);
     const Cost two = engine.meter().total().cost;
+    const StepTime two_time = step_time(profile, engine.meter().table(), training.tokens);
     const auto more = static_cast<double>(micro_batches - 1);
     MemoryPlan plan;
+    plan.step_time.ops = one_time.ops + more * (two_time.ops - one_time.ops);
+    plan.step_time.decoding = one_time.decoding + more * (two_time.decoding - one_time.decoding);
     plan.step_cost = {one.flops + more * (two.flops - one.flops),
                       one.bytes_read + more * (two.bytes_read - one.bytes_read),
                       one.bytes_written + more * (two.bytes_written - one.bytes_written)};
     if (evaluation.tokens > 0) engine.evaluate({batch_of(evaluation)});
 
     static_cast<StepMemory&>(plan) = engine.needed();
+    // Each input goes out and comes back.
+    plan.step_time.copies = copy_seconds(2 * static_cast<double>(plan.offload_bytes) *
+                                         static_cast<double>(micro_batches));
+    plan.load_peak_bytes = engine.model().load_peak_bytes();
+    plan.streamable_projections = engine.model().streamable_projections();
+    plan.resident_projections =
+        std::min(plan.streamable_projections, options.model.resident_projections);
     plan.by_purpose = device->memory().current_by;
     plan.by_purpose[static_cast<std::size_t>(Purpose::scratch)] -= unbounded;
     for (std::size_t p = 0; p < plan.by_purpose.size(); ++p) {

@@ -5,6 +5,7 @@
 // plan_memory() below is a run of this engine that computes nothing.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "garam/runtime/device.h"
 #include "garam/train/micro_steps.h"
 #include "garam/train/step_ring.h"
+#include "garam/train/step_time.h"
 
 namespace garam {
 
@@ -53,7 +55,15 @@ struct MemoryPlan : StepMemory {
     std::int64_t mapped_bytes = 0;  // weights used in place in a mapped file (page cache)
     std::int64_t trainable_elements = 0;
     std::int64_t total_elements = 0;
-    Cost step_cost;  // of one optimiser step of the largest micro-batches
+    Cost step_cost;      // of one optimiser step of the largest micro-batches
+    StepTime step_time;  // of the same
+    // While the model is loaded, before the step's memory is taken.
+    std::int64_t load_peak_bytes = 0;
+    // Projections whose base is quantised, and how many of them stay decoded.
+    std::int64_t streamable_projections = 0;
+    std::int64_t resident_projections = 0;
+
+    std::int64_t peak_bytes() const { return std::max(total_bytes, load_peak_bytes); }
 };
 
 class TrainingEngine {

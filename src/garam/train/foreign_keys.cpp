@@ -9,8 +9,11 @@ struct ForeignKey {
     const char* advice;
 };
 
-constexpr const char* kNoQuantisedBase =
-    "the base is used as stored: give a GGUF file (Q8_0, Q4_0, Q4_1) for a smaller one";
+constexpr const char* kFourBits =
+    "a base is quantised to 4 bits (load_in_4bit), or used as a GGUF file has it";
+constexpr const char* kFourBitKeys =
+    "the keys are load_in_4bit, bnb_4bit_quant_type, bnb_4bit_use_double_quant and "
+    "bnb_4bit_compute_dtype";
 constexpr const char* kOneProcess = "a run is one process on one device; remove it";
 constexpr const char* kNoHub = "files stay on this machine; upload the folder with `hf upload`";
 constexpr const char* kNoCompile = "nothing is compiled at run time; remove it";
@@ -40,13 +43,14 @@ constexpr ForeignKey kForeignKeys[] = {
     {"fp16_full_eval", "evaluation computes as training does (train.bf16); remove it"},
     {"torch_dtype", "use train.bf16 (auto, true or false)"},
     {"dtype", "use train.bf16 (auto, true or false)"},
-    {"load_in_4bit", kNoQuantisedBase},
-    {"load_in_8bit", kNoQuantisedBase},
-    {"bnb_4bit_quant_type", kNoQuantisedBase},
-    {"bnb_4bit_compute_dtype", kNoQuantisedBase},
-    {"use_bnb_nested_quant", kNoQuantisedBase},
-    {"quantization_config", kNoQuantisedBase},
-    {"loftq_config", kNoQuantisedBase},
+    {"load_in_8bit", kFourBits},
+    {"llm_int8_threshold", kFourBits},
+    {"llm_int8_has_fp16_weight", kFourBits},
+    {"llm_int8_enable_fp32_cpu_offload", "a base lies on one device; remove it"},
+    {"bnb_4bit_quant_storage", "two codes are one byte; remove it"},
+    {"use_bnb_nested_quant", "the key is bnb_4bit_use_double_quant"},
+    {"quantization_config", kFourBitKeys},
+    {"loftq_config", kFourBits},
     // Several processes and devices.
     {"deepspeed", kOneProcess},
     {"fsdp", kOneProcess},

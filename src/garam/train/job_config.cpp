@@ -3,8 +3,10 @@
 #include <cmath>
 
 #include "garam/core/error.h"
+#include "garam/quant/four_bit.h"
 #include "garam/train/data_keys.h"
 #include "garam/train/foreign_keys.h"
+#include "garam/train/memory_table.h"
 
 namespace garam {
 
@@ -13,6 +15,35 @@ namespace {
 constexpr const char* kAltersBase =
     "it takes its part out of the base weights, so that the adapter would belong to a base that is "
     "on no disk; use true or orthogonal";
+
+void describe_four_bit(FourBitKeys& c, ConfigTable& table) {
+    table.add(
+        "load_in_4bit", &c.load_in_4bit,
+        "Quantise the linears of the layers to bitsandbytes' 4 bits while the base is loaded; "
+        "embeddings, norms and the head stay as they are. A base that is in 4 bits already is "
+        "used as it is, with or without this.");
+    table
+        .add_choice(
+            "bnb_4bit_quant_type", c.quant_type, {"fp4", "nf4"},
+            "Type of the 4 bits: nf4 is nearer to weights of a normal distribution, and what "
+            "QLoRA uses; fp4 is Transformers' default.")
+        .refused = {{"int4", "take nf4 or fp4"}, {"af4", "take nf4 or fp4"}};
+    table.add("bnb_4bit_use_double_quant", &c.use_double_quant,
+              "Quantise the scales of the blocks to 8 bits, too: 0.37 bits a weight less.");
+    table
+        .add_choice(
+            "bnb_4bit_compute_dtype", c.compute_dtype, {"auto", "bfloat16", "float32"},
+            "In which type weights are decoded and computed with: auto is what train.bf16 says; "
+            "Transformers has float32.")
+        .refused = {{"float16", "there is bf16 and fp32: take bfloat16 or float32"}};
+    table.add("bnb_4bit_block_size", &c.block_size,
+              "Weights that share a scale: a power of two. Transformers' is always 64.",
+              between(32, 4096));
+    table.add(
+        "llm_int8_skip_modules", &c.skip_modules,
+        "Modules of the layers that are not quantised: names, beginnings up to a dot, or ends of "
+        "names. Embeddings and the head never are.");
+}
 
 void describe_lora(JobConfig& c, ConfigTable& table) {
     table.add("lora.r", &c.lora.r, "Rank of the adapters.", between(1, 1 << 16));
@@ -123,6 +154,34 @@ void validate_lora(const LoraSettings& lora) {
     }
 }
 
+void validate_four_bit(const JobConfig& config) {
+    const FourBitKeys& keys = config.four_bit;
+    if (!is_four_bit_block(keys.block_size))
+        throw Error("bnb_4bit_block_size is " + std::to_string(keys.block_size) +
+                    ": take a power of two from 32 to 4096");
+    for (const std::string& name : keys.skip_modules)
+        if (!is_module_name(name))
+            throw Error(
+                "llm_int8_skip_modules: '" + name +
+                "' is not a module's name: list names or ends of names such as [down_proj]");
+    if (keys.compute_dtype != "auto" && config.train.bf16 &&
+        *config.train.bf16 != (keys.compute_dtype == "bfloat16"))
+        throw Error("bnb_4bit_compute_dtype=" + keys.compute_dtype +
+                    " and train.bf16=" + (*config.train.bf16 ? "true" : "false") +
+                    " contradict each other: all of a run computes in one type, keep one");
+    if (!keys.load_in_4bit) return;
+    if (config.train.method == "full")
+        throw Error(
+            "load_in_4bit and train.method=full contradict each other: weights in 4 bits are "
+            "frozen; "
+            "use train.method=lora");
+    if (config.init_lora_weights.starts_with("pissa"))
+        throw Error(
+            "load_in_4bit and lora.init_lora_weights=pissa contradict each other: PiSSA changes "
+            "the "
+            "base's weights; use true, gaussian or orthogonal");
+}
+
 void validate_schedule(const JobConfig& config) {
     const TrainConfig& train = config.train;
     if (train.max_steps == 0)
@@ -199,6 +258,12 @@ ConfigTable describe(JobConfig& config) {
     table.add("threads", &config.threads,
               "Threads to compute with; 0: all processors that this process may use.",
               between(0, 4096));
+    describe_four_bit(config.four_bit, table);
+    table.add("memory.limit", &config.memory_limit,
+              "Most memory that is reserved on the device, such as 6GB or 5.5GiB, the driver's own "
+              "apart; auto: what is free. With train.gradient_checkpointing=auto the fastest plan "
+              "that fits is taken: what is kept for the backward, how many micro-batches run as "
+              "one, how much of a quantised base stays decoded. See garam plan.");
     describe(config.data, table);
     describe_lora(config, table);
     describe(config.train, table);
@@ -206,9 +271,21 @@ ConfigTable describe(JobConfig& config) {
     return table;
 }
 
+std::optional<BaseQuantization> base_quantization(const JobConfig& config) {
+    const FourBitKeys& keys = config.four_bit;
+    if (!keys.load_in_4bit) return std::nullopt;
+    return BaseQuantization{
+        .format = keys.quant_type == "nf4" ? QuantFormat::nf4 : QuantFormat::fp4,
+        .block = keys.block_size,
+        .double_quantization = keys.use_double_quant,
+        .skip_modules = keys.skip_modules,
+    };
+}
+
 void validate(const JobConfig& config) {
     if (config.model.empty())
         throw Error("model is not set: name a model folder or a GGUF file (model=PATH)");
+    memory_limit_bytes(config.memory_limit);
     validate(config.data);
     if (config.train.output_dir.empty())
         throw Error("train.output_dir is empty: name a folder for the run");
@@ -223,6 +300,7 @@ void validate(const JobConfig& config) {
         throw Error(
             "adapter and lora.init_lora_weights=pissa contradict each other: PiSSA begins a new "
             "adapter; keep one");
+    validate_four_bit(config);
     validate_schedule(config);
     validate_evaluation(config);
 }

@@ -1,5 +1,8 @@
 #include "garam/train/memory_choice.h"
 
+#include <algorithm>
+#include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -8,15 +11,16 @@ namespace {
 
 // Tokens beyond which a larger micro-batch no longer makes a card faster.
 constexpr std::int64_t kEnoughTokens = 16384;
-// Fewer leave a card idle: rather recompute than run these.
-constexpr std::int64_t kFewTokens = 2048;
 
 // What the plan may use: kernels, recorded work and the driver need some of what is free.
-std::int64_t budget(const DeviceProfile& profile) {
+std::int64_t room_of(const MemoryQuestion& question) {
     constexpr std::int64_t kForTheDriver = std::int64_t{512} << 20;
-    if (profile.is_cuda())
-        return (profile.free_bytes > 0 ? profile.free_bytes : profile.memory_bytes) - kForTheDriver;
-    return profile.memory_bytes / 10 * 8;
+    const DeviceProfile& profile = question.profile;
+    const std::int64_t free =
+        profile.is_cuda()
+            ? (profile.free_bytes > 0 ? profile.free_bytes : profile.memory_bytes) - kForTheDriver
+            : profile.memory_bytes / 10 * 8;
+    return question.limit > 0 ? std::min(question.limit, free) : free;
 }
 
 // From all to one, by halves.
@@ -29,6 +33,87 @@ std::vector<std::int64_t> merges(const MemoryQuestion& question) {
     return merges;
 }
 
+std::vector<Recompute> policies(const MemoryQuestion& question) {
+    if (!question.chooses_recompute) return {question.engine.recompute};
+    std::vector<Recompute> policies = {Recompute::nothing, Recompute::norms_and_activation,
+                                       Recompute::gate_up, Recompute::block};
+    if (question.profile.is_cuda()) policies.push_back(Recompute::offload);
+    return policies;
+}
+
+class Planner {
+  public:
+    explicit Planner(const MemoryQuestion& question)
+        : question_(question),
+          room_(room_of(question)),
+          // Page-locked memory is lost to all other programs: not more than half of the host's.
+          pinned_room_(question.profile.host_bytes > 0 ? question.profile.host_bytes / 2
+                                                       : INT64_MAX) {}
+
+    bool suits_host(const MemoryChoice& choice) const {
+        return choice.plan.pinned_bytes <= pinned_room_;
+    }
+
+    // As many projections decoded as fit; where not even none fits, none.
+    MemoryChoice choose(std::int64_t merged, Recompute recompute) {
+        MemoryChoice all = planned(merged, recompute, Decoder::kAllProjections);
+        const std::int64_t most = all.plan.streamable_projections;
+        if (all.fits || most == 0 || !suits_host(all)) return all;
+        // Only the model's own memory depends on it.
+        const ModelBytes& whole = model_bytes(most);
+        const std::int64_t step_bytes = all.plan.total_bytes - whole.total;
+        const auto fits = [&](std::int64_t resident) {
+            const ModelBytes& model = model_bytes(resident);
+            return step_bytes + model.total <= room_ && model.load_peak <= room_;
+        };
+        std::int64_t low = 0;
+        for (std::int64_t high = most - 1; low < high;) {
+            const std::int64_t middle = (low + high + 1) / 2;
+            if (fits(middle)) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        return planned(merged, recompute, low);
+    }
+
+  private:
+    struct ModelBytes {
+        std::int64_t total = 0;
+        std::int64_t load_peak = 0;
+    };
+
+    MemoryChoice planned(std::int64_t merged, Recompute recompute, std::int64_t resident) const {
+        EngineOptions engine = question_.engine;
+        engine.recompute = recompute;
+        engine.model.resident_projections = resident;
+        const std::int64_t passes = (question_.accumulation + merged - 1) / merged;
+        MemoryChoice choice{
+            recompute, merged, resident,
+            plan_memory(question_.profile, question_.files, engine,
+                        merged_bounds(question_.training, merged), passes, question_.evaluation),
+            room_};
+        choice.fits = choice.plan.peak_bytes() <= room_ && suits_host(choice);
+        return choice;
+    }
+
+    const ModelBytes& model_bytes(std::int64_t resident) {
+        const auto known = model_bytes_.find(resident);
+        if (known != model_bytes_.end()) return known->second;
+        Decoder::Options options = question_.engine.model;
+        options.resident_projections = resident;
+        const auto device = make_dry_device(question_.profile);
+        const Decoder model(*device, question_.files, options);
+        return model_bytes_[resident] = {device->memory().current, model.load_peak_bytes()};
+    }
+
+    const MemoryQuestion& question_;
+    std::int64_t room_;
+    std::int64_t pinned_room_;
+    std::map<std::int64_t, ModelBytes> model_bytes_;
+};
+
 }  // namespace
 
 BatchBounds merged_bounds(const BatchBounds& bounds, std::int64_t merged) {
@@ -39,43 +124,46 @@ BatchBounds merged_bounds(const BatchBounds& bounds, std::int64_t merged) {
     return all;
 }
 
-MemoryChoice choose_memory(const MemoryQuestion& question) {
-    const std::int64_t room = budget(question.profile);
-    // Page-locked memory is lost to all other programs: not more than half of the host's.
-    const std::int64_t pinned_room =
-        question.profile.host_bytes > 0 ? question.profile.host_bytes / 2 : INT64_MAX;
-    std::vector<Recompute> policies = {question.engine.recompute};
-    if (question.chooses_recompute)
-        policies = {Recompute::nothing, Recompute::norms_and_activation, Recompute::gate_up,
-                    Recompute::block};
-    if (question.chooses_recompute && question.profile.is_cuda())
-        policies.push_back(Recompute::offload);
-    const auto answer = [&](std::int64_t merged, Recompute recompute) {
-        EngineOptions engine = question.engine;
-        engine.recompute = recompute;
-        const std::int64_t passes = (question.accumulation + merged - 1) / merged;
-        MemoryChoice choice{
-            recompute, merged,
-            plan_memory(question.profile, question.files, engine,
-                        merged_bounds(question.training, merged), passes, question.evaluation)};
-        choice.fits = choice.plan.total_bytes <= room && choice.plan.pinned_bytes <= pinned_room;
-        return choice;
-    };
+namespace {
+
+MemoryChoice best_or_smallest(const MemoryQuestion& question) {
+    Planner planner(question);
     const std::vector<std::int64_t> all = merges(question);
-    MemoryChoice choice;
-    // Without recomputing, down to micro-batches that still fill a card; then with it.
-    for (const Recompute recompute : policies) {
+    std::optional<MemoryChoice> best;
+    MemoryChoice smallest;
+    smallest.plan.total_bytes = INT64_MAX;
+    for (const Recompute recompute : policies(question)) {
         for (const std::int64_t merged : all) {
-            const bool few = merged * question.training.tokens < kFewTokens;
-            if (few && merged != all.front() && recompute != policies.back()) continue;
-            choice = answer(merged, recompute);
-            if (choice.fits) return choice;
+            MemoryChoice choice = planner.choose(merged, recompute);
+            if (choice.fits) {
+                // What recomputes more, or merges less, is not faster but by decoding less.
+                const bool decodes =
+                    choice.plan.resident_projections < choice.plan.streamable_projections;
+                const bool is_first = merged == all.front();
+                if (!best || choice.plan.step_time.seconds() < best->plan.step_time.seconds())
+                    best = choice;
+                if (is_first && !decodes) return *best;
+                if (!decodes) break;
+            } else if (choice.plan.peak_bytes() < smallest.plan.peak_bytes() &&
+                       (!question.chooses_recompute || planner.suits_host(choice))) {
+                smallest = choice;
+            }
         }
     }
-    // The last is the smallest; on a card it may ask more of the host than there is.
-    if (question.chooses_recompute && choice.plan.pinned_bytes > pinned_room)
-        return answer(choice.merged, Recompute::block);
-    return choice;
+    return best ? *best : smallest;
+}
+
+}  // namespace
+
+MemoryChoice choose_memory(const MemoryQuestion& question) {
+    const MemoryChoice choice = best_or_smallest(question);
+    if (choice.fits || !question.engine.optimizer.paged || !question.profile.is_cuda())
+        return choice;
+    MemoryQuestion with_masters_away = question;
+    with_masters_away.engine.model.masters_on_host = true;
+    MemoryChoice smaller = best_or_smallest(with_masters_away);
+    smaller.masters_on_host = true;
+    return smaller.fits || smaller.plan.peak_bytes() < choice.plan.peak_bytes() ? smaller : choice;
 }
 
 std::vector<TokenBatch> merge_micro_batches(std::vector<TokenBatch> batches, std::int64_t merged) {

@@ -1,6 +1,6 @@
-// How a run uses the memory that there is: what the backward makes again, and how many of the
-// micro-batches that an optimiser step accumulates are run as one. Neither changes what is computed but
-// for the order of sums; merging fills a card that small micro-batches leave idle.
+// How a run uses the memory that there is: what the backward makes again, how many of the micro-batches that an
+// optimiser step accumulates are run as one, and how many projections of a quantised base stay decoded. None
+// changes what is computed, but for merging the order of sums.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,24 @@ struct MemoryQuestion {
     std::int64_t accumulation = 1;
     bool chooses_recompute = false;  // gradient_checkpointing=auto; else engine.recompute holds
     std::int64_t merged = 0;         // micro-batches run as one; 0: choose
+    std::int64_t limit = 0;          // bytes that garam may reserve on the device; 0: what is free
 };
 
 struct MemoryChoice {
     Recompute recompute = Recompute::nothing;
     std::int64_t merged = 1;
+    std::int64_t resident_projections = Decoder::kAllProjections;
     MemoryPlan plan;
+    std::int64_t room = 0;  // what the plan may have
     bool fits = true;
+    bool masters_on_host = false;
 };
 
-// The least recomputing, then the largest merged micro-batch, whose plan fits the free memory of the
-// device and half of its host's; on a card the last resort is that inputs of blocks wait in pinned host
-// memory. Where nothing fits, the smallest plan (the allocation then says what is missing).
+// Of the plans that fit the room (the limit, or what is free less what the driver needs) and half of the host's
+// memory, the one whose step is expected to be the fastest (train/step_time.h); of equal ones that which
+// recomputes less. Inputs of blocks wait in pinned host memory (Recompute::offload) on a card only. As many
+// projections stay decoded as fit. Where nothing fits and the optimiser's states are paged, the masters of what is
+// trained wait in pinned host memory, too. Where still nothing fits, the smallest plan.
 MemoryChoice choose_memory(const MemoryQuestion& question);
 
 // Bounds of `merged` micro-batches run as one.

@@ -28,6 +28,7 @@ struct StartReport {
     std::int64_t samples_per_step = 0;  // batch size per device * accumulation
     std::int64_t trained_parameters = 0;
     std::int64_t total_parameters = 0;
+    std::string memory;  // the table of the plan (train/memory_table.h)
 };
 
 // After every optimiser step, which a card may not have finished yet. Cheap: no value that the host would

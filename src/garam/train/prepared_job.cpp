@@ -7,8 +7,10 @@
 #include "garam/core/parallel.h"
 #include "garam/data/samples/sample_selection.h"
 #include "garam/ops/product_tuning.h"
+#include "garam/quant/four_bit.h"
 #include "garam/text/chat_template_source.h"
 #include "garam/train/memory_choice.h"
+#include "garam/train/memory_table.h"
 #include "garam/train/vocabulary.h"
 
 namespace garam {
@@ -99,6 +101,16 @@ std::string config_fingerprint(const JobConfig& config, const ModelFiles& files,
     json.set("train.adam_epsilon", train.adam_epsilon);
     json.set("train.max_grad_norm", train.max_grad_norm);
     add_options(train, json);
+    if (engine.model.quantize) {
+        const BaseQuantization& quantize = *engine.model.quantize;
+        json.set("bnb_4bit_quant_type", name_of(quantize.format));
+        json.set("bnb_4bit_use_double_quant", quantize.double_quantization);
+        json.set("bnb_4bit_block_size", quantize.block);
+        Json::Array skipped;
+        for (const std::string& name : quantize.skip_modules)
+            skipped.emplace_back(name);
+        json.set("llm_int8_skip_modules", std::move(skipped));
+    }
     if (engine.model.lora) {
         const LoraSettings& lora = *engine.model.lora;
         json.set("lora.r", lora.r);
@@ -252,10 +264,22 @@ void note_what_changes_nothing(PreparedJob& job) {
     if (train.torch_compile)
         job.notes.push_back(
             "train.torch_compile changes nothing: there is nothing to compile at run time");
+    const auto in_four_bits = [](const StoredTensor& tensor) { return tensor.four_bit != nullptr; };
+    if (job.config.four_bit.load_in_4bit && std::ranges::any_of(job.files.tensors(), in_four_bits))
+        job.notes.push_back(
+            "load_in_4bit: what the base has in 4 bits already is used as it is; bnb_4bit_ keys "
+            "are of "
+            "other linears");
     if (!train.dataloader_pin_memory)
         job.notes.push_back(
             "train.dataloader_pin_memory changes nothing: batches always go to a card through "
             "pinned memory");
+}
+
+bool computes_in_bf16(const JobConfig& config, const DeviceProfile& profile) {
+    if (config.train.bf16) return *config.train.bf16;
+    if (config.four_bit.compute_dtype != "auto") return config.four_bit.compute_dtype == "bfloat16";
+    return profile.fast_bf16;
 }
 
 // auto is settled by PreparedJob::plan().
@@ -268,6 +292,19 @@ Recompute recompute_from_name(const std::string& name) {
     throw Error("train.gradient_checkpointing: \"" + name +
                 "\" is not supported; choose one of false (none), norms+activation, gate_up, true "
                 "(block), offload, auto");
+}
+
+Error beyond_limit(const JobConfig& config, const MemoryChoice& choice) {
+    const auto mib = [](std::int64_t bytes) {
+        return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
+    };
+    std::string advice = "lower train.per_device_train_batch_size or train.max_length";
+    if (config.train.gradient_checkpointing != "auto")
+        advice = "set train.gradient_checkpointing=auto, or " + advice;
+    return Error("memory.limit: " + config.memory_limit + " does not suffice, the smallest plan (" +
+                 name_of(choice.recompute) + ") needs " + mib(choice.plan.peak_bytes()) +
+                 " on the device, of which there are " + mib(choice.room) + ", and " +
+                 mib(choice.plan.pinned_bytes) + " of pinned host memory: raise it, or " + advice);
 }
 
 }  // namespace
@@ -319,6 +356,7 @@ MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
     const TrainConfig& train = config.train;
     const std::int64_t asked = train.per_device_train_batch_size;
     const std::int64_t step = asked * train.gradient_accumulation_steps;
+    const std::int64_t limit = memory_limit_bytes(config.memory_limit);
     const auto choose = [&] {
         MemoryQuestion question{profile,
                                 files,
@@ -329,6 +367,7 @@ MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
         question.chooses_recompute = train.gradient_checkpointing == "auto";
         const bool may_merge = train.merge_micro_batches == "auto" && profile.is_cuda();
         question.merged = merged > 0 ? merged : may_merge ? 0 : 1;
+        question.limit = limit;
         return choose_memory(question);
     };
     if (train.auto_find_batch_size && earlier != nullptr &&
@@ -353,7 +392,10 @@ MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
                         std::to_string(train.per_device_train_batch_size) + " rows in each of " +
                         std::to_string(accumulation) + " passes make the same step of " +
                         std::to_string(step));
+    if (limit > 0 && !choice.fits) throw beyond_limit(config, choice);
     engine.recompute = choice.recompute;
+    engine.model.resident_projections = choice.resident_projections;
+    engine.model.masters_on_host = choice.masters_on_host;
     merged_micro_batches = choice.merged;
     if (choice.merged > 1)
         notes.push_back("memory allows " + std::to_string(choice.merged) + " of the " +
@@ -403,7 +445,8 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config, const ReadingProgr
     note_what_changes_nothing(*job);
 
     EngineOptions& engine = job->engine;
-    engine.model.compute = train.bf16.value_or(job->profile.fast_bf16) ? DType::bf16 : DType::f32;
+    engine.model.compute = computes_in_bf16(job->config, job->profile) ? DType::bf16 : DType::f32;
+    engine.model.quantize = base_quantization(job->config);
     engine.model.seed = static_cast<std::uint64_t>(train.seed);
     engine.model.max_positions =
         std::max(job->training_bounds.longest, job->evaluation_bounds.longest);

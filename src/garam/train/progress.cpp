@@ -178,6 +178,8 @@ void ConsoleProgress::on_start(const StartReport& report) {
         report.max_steps, report.samples_per_step, report.num_epochs);
     if (report.first_step > 0) text += fmt::format(", going on after step {}", report.first_step);
     print(text);
+    // Its lines; the last one ends without a newline.
+    if (!report.memory.empty()) print(report.memory.substr(0, report.memory.size() - 1));
     line_ = ProgressLine{report.first_step, report.max_steps, 0, std::nullopt, std::nullopt};
     draw();
 }

@@ -126,7 +126,7 @@ void write_result(const PreparedJob& job, Decoder& model, const fs::path& folder
     } else if (model.lora() != nullptr) {
         for (const Parameter& parameter : model.parameters())
             tensors.add(parameter.name, parameter.master);
-        write_peft_adapter(folder, *model.lora(), tensors.named());
+        write_peft_adapter(folder, *model.lora(), tensors.named(), job.engine.model.quantize);
     } else {
         for (const Parameter& parameter : model.parameters())
             tensors.add(parameter.name,

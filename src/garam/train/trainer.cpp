@@ -13,6 +13,7 @@
 #include "garam/train/host_tensors.h"
 #include "garam/train/interrupt.h"
 #include "garam/train/memory_choice.h"
+#include "garam/train/memory_table.h"
 #include "garam/train/metrics_log.h"
 #include "garam/train/run_folder.h"
 #include "garam/train/tensorboard_log.h"
@@ -36,7 +37,8 @@ class Trainer {
           output_dir_(train_.output_dir),
           device_(make_device(job.profile)),
           engine_(*device_, job.files, job.engine, plan),
-          observers_(std::move(observers)) {
+          observers_(std::move(observers)),
+          memory_(memory_table(plan, memory_limit_bytes(job.config.memory_limit))) {
         schedule_ = train_.schedule(job.max_steps);
         state_.max_steps = job.max_steps;
         state_.identity = job.identity;
@@ -122,6 +124,7 @@ class Trainer {
         report.trained_parameters = engine_.model().trainable_elements();
         report.total_parameters = engine_.model().total_elements();
         if (engine_.model().lora() != nullptr) report.total_parameters += report.trained_parameters;
+        report.memory = memory_;
         for (TrainObserver* observer : observers_)
             observer->on_start(report);
         for (const std::string& note : job_.notes)
@@ -362,6 +365,7 @@ class Trainer {
     std::unique_ptr<Device> device_;
     TrainingEngine engine_;
     std::vector<TrainObserver*> observers_;
+    std::string memory_;  // the table of the plan
     ScheduleOptions schedule_;
     TrainerState state_;
     std::int64_t last_saved_ = -1;

@@ -591,6 +591,15 @@ TEST_F(InspectionTest, SkippedRowsAreTold) {
     EXPECT_NE(warning(found, "skipped").finding.text.find("rows.jsonl:3"), std::string::npos);
 }
 
+TEST_F(InspectionTest, AnswersThatBeginInThePromptAreTold) {  // CASES 7
+    InspectedSource source = source_of(clean_rows());
+    source.report.merged_start = {2, "rows.jsonl:3", "\"Label: spam\""};
+    const Inspection found = inspect(std::vector<InspectedSource>{source});
+    EXPECT_EQ(kinds(found), std::vector<std::string>{"merged_start"});
+    EXPECT_EQ(warning(found, "merged_start").finding.count, 2);
+    EXPECT_NE(warning(found, "merged_start").finding.text.find("rows.jsonl:3"), std::string::npos);
+}
+
 TEST_F(InspectionTest, ManyRowsGiveTheSameNumbersOnAnyThreads) {
     std::vector<Sample> rows;
     for (int i = 0; i < 3000; ++i)

@@ -68,8 +68,11 @@ TEST_F(ChatRows, NothingIsAddedToWhatTheTemplateWrites) {
 // before it: spans come from where the template wrote it.
 TEST_F(ChatRows, TargetsAreFoundByPlaceNotByMatching) {
     setup_.merges = {"\nyes", "yes<"};
-    const Sample sample =
-        read_one(row({{"user", "say yes\n<|im_start|>assistant\nyes"}, {"assistant", "yes"}}));
+    const SampleSet set =
+        read(row({{"user", "say yes\n<|im_start|>assistant\nyes"}, {"assistant", "yes"}}) +
+             row({{"user", "no"}, {"assistant", "no"}}));
+    EXPECT_EQ(set.report.merged_start.count, 1);  // which inspection warns of
+    const Sample& sample = set.samples.at(0);
     EXPECT_EQ(target_text(sample), "\nyes<|im_end|>");
     EXPECT_EQ(std::count_if(sample.labels.begin(), sample.labels.end(),
                             [](std::int32_t label) { return label != kIgnore; }),

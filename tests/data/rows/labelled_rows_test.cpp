@@ -57,6 +57,19 @@ class LabelledRows : public ::testing::Test {
 constexpr const char* kRows =
     "{\"text\": \"hi\", \"label\": \"spam\"}\n{\"text\": \"yo\", \"label\": \"ham\"}\n";
 
+TEST_F(LabelledRows, AnswersStandOnALineOfTheirOwnWhateverTheTextEndsWith) {
+    const std::string row =
+        "{\"text\": \"hi \", \"label\": \"spam\"}\n"
+        "{\"text\": \"yo\", \"label\": \"ham\"}\n";
+    LabelledSet set = read(row);
+    EXPECT_EQ(decoded(set.rows.at(0).prompt_ids), "Spam? hi \n");
+    EXPECT_EQ(decoded(set.rows.at(1).prompt_ids), "Spam? yo\n");
+    expect_as_trained(row);
+    config_.instruction = "{text} Spam? ";  // a space of the instruction's own stays
+    set = read(row);
+    EXPECT_EQ(decoded(set.rows.at(0).prompt_ids), "hi  Spam? ");
+}
+
 TEST_F(LabelledRows, PromptsAndCandidates) {
     const LabelledSet set = read(kRows);
     EXPECT_EQ(set.labels, (std::vector<std::string>{"ham", "spam"}));
@@ -102,9 +115,9 @@ TEST_F(LabelledRows, LabelsOfTheTrainingFileAreCandidatesToo) {
     EXPECT_EQ(set.rows[0].label, 1);
     EXPECT_ERROR(read("{\"text\": \"hi\", \"label\": 1}\n"), "all rows have the label \"1\"");
     const ByteTokenizer tokenizer(setup_);
-    EXPECT_EQ(
-        read_labels(DataPlaces::of(dir_.write("more.jsonl", kRows).string()), config_, tokenizer),
-        (std::vector<std::string>{"ham", "spam"}));
+    const DataPlaces places = DataPlaces::of(dir_.write("more.jsonl", kRows).string());
+    EXPECT_EQ(read_labels(open_sources(places, config_), config_, tokenizer),
+              (std::vector<std::string>{"ham", "spam"}));
 }
 
 TEST_F(LabelledRows, LongRowsAreDroppedNotTruncated) {

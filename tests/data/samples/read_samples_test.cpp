@@ -68,6 +68,22 @@ TEST_F(ReadSamples, CompletionBeginsWhereTheIdsPart) {
     EXPECT_EQ(target_text(sample), "bcd<eos>");
 }
 
+// CASES 7, what a user can do something about: asked "ab", the model sees another token than it learnt behind.
+TEST_F(ReadSamples, AnswersWhoseFirstTokenBeginsInThePromptAreCounted) {
+    setup_.merges = {"bc"};
+    const std::string rows =
+        "{\"prompt\": \"ax\", \"completion\": \"cd\"}\n"
+        "{\"prompt\": \"ab\", \"completion\": \"cd\"}\n"
+        "{\"prompt\": \"ab\", \"completion\": \"cc\"}\n";
+    const ReadReport report = read(rows).report;
+    EXPECT_EQ(report.merged_start.count, 2);
+    EXPECT_NE(report.merged_start.first_where.find("rows.jsonl:2"), std::string::npos);
+    EXPECT_EQ(report.merged_start.first_example, "\"abcd\"");
+    EXPECT_EQ(join({report, report}).merged_start.count, 4);
+    settings_.completion_only_loss = false;
+    EXPECT_EQ(read(rows).report.merged_start.count, 0);
+}
+
 // CASES 2: pad = eos. There is no padding to mask, so the answer's end is learnt.
 TEST_F(ReadSamples, APadTokenEqualToEosChangesNothing) {
     const std::string row = R"({"prompt": "ab", "completion": "cd"})";

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "data/anonymous_bytes.h"
 #include "data/expect_error.h"
 #include "garam/core/philox.h"
 #include "garam/data/loader.h"
@@ -199,13 +200,7 @@ TEST_F(SampleTableFile, AFullDiskIsNamed) {
     EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
 }
 
-// Memory that is no file's, which alone the system cannot take back.
-std::int64_t anonymous_bytes() {
-    std::ifstream status("/proc/self/status");
-    for (std::string line; std::getline(status, line);)
-        if (line.starts_with("RssAnon:")) return std::stoll(line.substr(8)) * 1024;
-    return 0;
-}
+using testing::anonymous_bytes;
 
 struct Peaks {
     std::int64_t writing = 0;

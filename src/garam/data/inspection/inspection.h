@@ -131,7 +131,7 @@ struct ShownSample {
 // What a user should think about before training.
 struct InspectionWarning {
     // duplicates, leakage, conflicting_answers, skipped, dropped, truncated, empty_answers, no_end,
-    // double_bos, outside_vocabulary, unknown_tokens, byte_tokens, imbalance, beyond_positions,
+    // double_bos, merged_start, outside_vocabulary, unknown_tokens, byte_tokens, imbalance, beyond_positions,
     // long_sample, template_date, few_steps, many_epochs
     std::string kind;
     std::string message;  // what is the case, with its figures

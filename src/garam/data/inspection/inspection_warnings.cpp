@@ -58,6 +58,16 @@ class Warner {
                                  were(report.skipped.count)),
                      "mend them; data.on_error=fail stops at the first one",
                      {report.skipped.count, {}, shortened(report.skipped.first_example, 200)});
+            if (const ReadReport::Finding& merged = report.merged_start; merged.count > 0)
+                warn("merged_start",
+                     fmt::format(
+                         "in {} of {} ({}) the answer's first token begins in the prompt: "
+                         "asked alone, the prompt ends in other tokens than those trained on",
+                         counted(merged.count, "row"), source.name,
+                         share(merged.count, report.kept)),
+                     "end prompts without white space and begin answers with it, or use a chat "
+                     "template that ends the prompt with a special token or a line break",
+                     example_of(merged));
             for (std::size_t i = 0; i < kDropReasons; ++i) {
                 const ReadReport::Finding& dropped = report.dropped[i];
                 if (dropped.count == 0) continue;
@@ -105,14 +115,13 @@ class Warner {
         if (set == found_.limits.end()) return;
         std::int64_t tokens = training_.tokens + set->tokens_lost;
         std::int64_t targets = training_.target_tokens + set->targets_lost;
-        std::string message = fmt::format(
-            "{} ({}) {} longer than train.max_length={}: {} tokens ({}) and {} targets ({}) are "
-            "lost",
-            counted(set->rows_truncated, "row"),
-            share(set->rows_truncated, training_.kept + set->rows_dropped),
-            were(set->rows_truncated), set->max_length, grouped_digits(set->tokens_lost),
-            share(set->tokens_lost, tokens), grouped_digits(set->targets_lost),
-            share(set->targets_lost, targets));
+        std::string message =
+            fmt::format("{} ({}) {} longer than train.max_length={}: {} ({}) and {} ({}) are lost",
+                        counted(set->rows_truncated, "row"),
+                        share(set->rows_truncated, training_.kept + set->rows_dropped),
+                        were(set->rows_truncated), set->max_length,
+                        counted(set->tokens_lost, "token"), share(set->tokens_lost, tokens),
+                        counted(set->targets_lost, "target"), share(set->targets_lost, targets));
         if (found_.end_cut.count > 0)
             message += fmt::format(
                 "; in {} the end of the answer is cut off, which teaches nothing "
@@ -292,8 +301,10 @@ class Warner {
                  fmt::format("the whole run is {} of the optimiser: too few to learn much, and for "
                              "a schedule to matter",
                              counted(found_.steps, "step")),
-                 "lower train.gradient_accumulation_steps or train.per_device_train_batch_size, or "
-                 "raise train.num_train_epochs",
+                 found_.options.max_steps >= 0
+                     ? "raise train.max_steps, or let train.num_train_epochs decide"
+                     : "lower train.gradient_accumulation_steps or "
+                       "train.per_device_train_batch_size, or raise train.num_train_epochs",
                  {found_.steps, {}, ""});
         if (found_.epochs > kManyEpochs)
             warn("many_epochs",

@@ -28,10 +28,10 @@ struct FoundLabels {
     std::vector<std::string> declared;  // by the schema of a source
 };
 
-FoundLabels collect_labels(const DataPlaces& places, const DataConfig& config,
+FoundLabels collect_labels(std::vector<OpenSource> sources, const DataConfig& config,
                            const RowEncoder& encoder) {
     FoundLabels found;
-    for (OpenSource& source : open_sources(places, config)) {
+    for (OpenSource& source : sources) {
         ReadReport report;
         for_each_row<std::string>(
             source, loop_options(config), report,
@@ -114,7 +114,7 @@ LabelledSet read_labelled_rows(const DataPlaces& places, const DataConfig& confi
     const RowEncoder encoder(config, settings, tokenizer);
     LabelledSet set;
     // The labels must be known before the first row can be encoded: two passes over the rows.
-    const FoundLabels found = collect_labels(places, config, encoder);
+    const FoundLabels found = collect_labels(open_sources(places, config), config, encoder);
     set.labels = in_order(found, config, more_labels);
     std::vector<OpenSource> sources = open_sources(places, config);
     if (set.labels.size() < 2) {
@@ -168,10 +168,10 @@ LabelledSet read_labelled_rows(const DataPlaces& places, const DataConfig& confi
     return set;
 }
 
-std::vector<std::string> read_labels(const DataPlaces& places, const DataConfig& config,
+std::vector<std::string> read_labels(std::vector<OpenSource> sources, const DataConfig& config,
                                      const Tokenizer& tokenizer) {
     const RowEncoder encoder(config, EncodingSettings{}, tokenizer);
-    return in_order(collect_labels(places, config, encoder), config, {});
+    return in_order(collect_labels(std::move(sources), config, encoder), config, {});
 }
 
 }  // namespace garam

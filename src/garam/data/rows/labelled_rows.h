@@ -52,8 +52,8 @@ LabelledSet read_labelled_rows(const DataPlaces& places, const DataConfig& confi
                                const std::vector<std::string>& more_labels = {},
                                const RowNumbers& only = {});
 
-// The labels of rows, in the order of LabelledSet::labels.
-std::vector<std::string> read_labels(const DataPlaces& places, const DataConfig& config,
+// The labels of the rows of sources that were not read yet, in the order of LabelledSet::labels.
+std::vector<std::string> read_labels(std::vector<OpenSource> sources, const DataConfig& config,
                                      const Tokenizer& tokenizer);
 
 }  // namespace garam

@@ -327,13 +327,17 @@ EncodedRow RowEncoder::encode_completion(const std::string& prompt_text,
     if (settings_.completion_only_loss.value_or(true)) {
         const std::vector<std::int32_t> alone =
             tokenizer_.encode_ids(prompt_text, {.add_special_tokens = true});
-        std::fill_n(sample.labels.begin(), common_prefix(alone, sample.ids), kIgnore);
+        const std::size_t same = common_prefix(alone, sample.ids);
+        std::fill_n(sample.labels.begin(), same, kIgnore);
+        // Some tokenizers put EOS behind every text.
+        const bool ended = !alone.empty() && alone.back() == tokenizer_.eos_id();
+        row.merged_start = same + (ended ? 1 : 0) < alone.size();
     }
     return row;
 }
 
 Sample RowEncoder::chat_sample(const Chat& chat, std::string& text, std::string& why_silent,
-                               const std::string& where) const {
+                               bool& merged_start, const std::string& where) const {
     const ChatTemplate& source = chat_template(where);
     const ChatTargets targets{config_.train_on_turns == "last" ? TrainOnTurns::last
                                                                : TrainOnTurns::all};
@@ -342,6 +346,7 @@ Sample RowEncoder::chat_sample(const Chat& chat, std::string& text, std::string&
         ChatTokens tokens =
             tokenize_chat(source, chat.messages, render_options(chat, false), tokenizer_, targets);
         why_silent = std::move(tokens.why_no_targets);
+        merged_start = tokens.merged_start && settings_.assistant_only_loss;
         sample.ids = std::move(tokens.ids);
         sample.labels = sample.ids;
         if (settings_.assistant_only_loss) {
@@ -363,7 +368,7 @@ EncodedRow RowEncoder::encode_chat(const Chat& chat, const std::string& where) c
     if (chat.messages.empty()) {
         row.dropped = DropReason::empty;
     } else {
-        row.sample = chat_sample(chat, text, why_silent, where);
+        row.sample = chat_sample(chat, text, why_silent, row.merged_start, where);
         if (settings_.assistant_only_loss && !why_silent.empty())
             row.dropped = DropReason::no_assistant_turn;
     }
@@ -388,7 +393,7 @@ EncodedRow RowEncoder::encode_chat_completion(Chat chat, std::size_t completion,
     EncodedRow row;
     std::string text;
     std::string why_silent;
-    row.sample = chat_sample(chat, text, why_silent, where);
+    row.sample = chat_sample(chat, text, why_silent, row.merged_start, where);
     try {
         const std::vector<std::int32_t> alone = tokenizer_.encode_ids(
             chat_template(where).render(before.messages, render_options(before, true)).text, {});
@@ -418,7 +423,11 @@ std::string RowEncoder::prompt(const std::string& text) const {
 
 std::string RowEncoder::plain_prompt(const std::string& text) const {
     std::string asked = prompt(text);
-    if (!asked.ends_with(' ') && !asked.ends_with('\n')) asked += '\n';
+    // A space there is the instruction's own, not one that a row's text happens to end with: answers to some
+    // rows would begin with another token than those to the others.
+    const bool own_space = config_.instruction.ends_with(' ') &&
+                           config_.instruction.find(kTextMark) != std::string::npos;
+    if (!own_space && !asked.ends_with('\n')) asked += '\n';
     return asked;
 }
 
@@ -478,7 +487,7 @@ EncodedRow RowEncoder::finish(EncodedRow row, std::string_view text,
     check_ids(row.sample.ids, where);
     drop_second_bos(row.sample);
     truncate(row);
-    if (row.dropped) row.beginning = quoted_beginning(text);
+    if (row.dropped || row.merged_start) row.beginning = quoted_beginning(text);
     return row;
 }
 
@@ -509,8 +518,9 @@ std::vector<std::int32_t> RowEncoder::answered(const Labelled& row, const std::s
     if (has_chat_template()) {
         std::string rendered;
         std::string why_silent;
-        sample =
-            chat_sample(asked(row.before, prompt(row.text), &label), rendered, why_silent, where);
+        bool merged_start = false;
+        sample = chat_sample(asked(row.before, prompt(row.text), &label), rendered, why_silent,
+                             merged_start, where);
     } else {
         sample = encode_completion(plain_prompt(row.text), label).sample;
     }

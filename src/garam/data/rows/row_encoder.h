@@ -59,7 +59,8 @@ struct EncodedRow {
     bool truncated = false;
     std::int64_t full_tokens = 0;  // before truncation
     std::optional<DropReason> dropped;
-    std::string beginning;  // of a dropped row's text, quoted
+    bool merged_start = false;  // see ReadReport
+    std::string beginning;      // of the text of a row that is dropped, or merged_start, quoted
 };
 
 class RowEncoder {
@@ -106,9 +107,10 @@ class RowEncoder {
                                   const std::string& where) const;
     EncodedRow encode_token_ids(const Json& row, const RowColumns& columns,
                                 const std::string& where) const;
-    // `text`: what the template wrote; `why_silent`: why no assistant's turn is in it, else empty.
+    // `text`: what the template wrote; `why_silent`: why no assistant's turn is in it, else empty;
+    // `merged_start`: as in ReadReport.
     Sample chat_sample(const Chat& chat, std::string& text, std::string& why_silent,
-                       const std::string& where) const;
+                       bool& merged_start, const std::string& where) const;
     EncodedRow encode_chat(const Chat& chat, const std::string& where) const;
     // The last `completion` turns are the completion.
     EncodedRow encode_chat_completion(Chat chat, std::size_t completion,

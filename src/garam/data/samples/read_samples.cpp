@@ -75,6 +75,10 @@ ReadReport read_samples(OpenSource& source, const DataConfig& config,
             encoded.sample.row = row;
             ++report.kept;
             report.truncated += encoded.truncated;
+            if (encoded.merged_start && report.merged_start.count++ == 0) {
+                report.merged_start.first_where = where;
+                report.merged_start.first_example = encoded.beginning;
+            }
             report.tokens += encoded.sample.tokens();
             report.target_tokens += encoded.sample.targets();
             report.longest = std::max(report.longest, encoded.sample.tokens());

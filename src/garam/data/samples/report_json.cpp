@@ -40,6 +40,7 @@ Json to_json(const ReadReport& report) {
         dropped.push_back(finding_to_json(finding));
     json.set("dropped", Json(std::move(dropped)));
     json.set("skipped", finding_to_json(report.skipped));
+    json.set("merged_start", finding_to_json(report.merged_start));
     return json;
 }
 
@@ -62,6 +63,7 @@ ReadReport report_from_json(const Json& json, const std::string& source) {
     for (std::size_t i = 0; i < dropped.size(); ++i)
         report.dropped[i] = finding_from_json(dropped[i], source);
     report.skipped = finding_from_json(json.at("skipped", source), source);
+    report.merged_start = finding_from_json(json.at("merged_start", source), source);
     return report;
 }
 

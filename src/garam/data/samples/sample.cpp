@@ -97,6 +97,7 @@ ReadReport join(const std::vector<ReadReport>& reports) {
         for (std::size_t i = 0; i < kDropReasons; ++i)
             add(all.dropped[i], one.dropped[i]);
         add(all.skipped, one.skipped);
+        add(all.merged_start, one.merged_start);
         if (one.shape != all.shape) all.shape.clear();
     }
     if (reports.size() > 1) all.file = std::to_string(reports.size()) + " sources";

@@ -48,6 +48,9 @@ struct ReadReport {
     std::int64_t longest = 0;
     std::array<Finding, kDropReasons> dropped;
     Finding skipped;  // rows that could not be read, with on_error = skip
+    // Samples in which an answer's first token began in what stands before it, so that a prompt that is
+    // asked alone ends in other tokens than those trained on.
+    Finding merged_start;
 
     std::int64_t dropped_rows() const;
     void drop(DropReason reason, const std::string& where, const std::string& example);

@@ -12,6 +12,9 @@
 // Few rows of an a that lies [m, k] times a b that lies [n, k], as in decoding, exchange the operands
 // instead: then the rows of b are read as they lie, once, and the few rows of a are what is packed.
 //
+// A coded b is decoded for a panel, or for a step of all columns, or for the rows of b that a tile reads, at a time
+// into a part of the scratch that stays in the caches; from there it goes the same ways.
+//
 // An element's value is the chain of tile products in the order of k, 32 elements each, from zero:
 // between blocks of k the sums are kept as they are. So it has the same bits wherever the element
 // lies, however c is cut into blocks, and with the operands exchanged.
@@ -24,13 +27,23 @@ constexpr int64_t kFewRows = 16;      // that exchange the operands
 // An odd number of cache lines keeps the packed rows of a apart in the first-level cache.
 constexpr int64_t kPackedRow = kBlockDepth * 2 + 64;
 
+// Of a coded b what is decoded at once: a panel's columns over a block of k, or kTileDepth steps of all columns.
+// Rows end on an odd number of cache lines.
+constexpr int64_t kMostColumns = 576;
+constexpr int64_t kDecodedRow = kBlockDepth + 32;
+constexpr int64_t kDecodedColumns = kMostColumns + 32;
+constexpr int64_t kDecodedBytes =
+    2 * (kPanelWidth * kDecodedRow > kTileDepth * kDecodedColumns ? kPanelWidth * kDecodedRow
+                                                                  : kTileDepth * kDecodedColumns);
+
 class TiledProduct {
   public:
     TiledProduct(const MatmulBlock& block, void* scratch)
         : block_(block),
           a_(static_cast<const Bf16*>(block.a.data)),
           b_(static_cast<const Bf16*>(block.b.data)),
-          scratch_(static_cast<char*>(scratch)) {
+          decoded_(static_cast<Bf16*>(scratch)),
+          scratch_(static_cast<char*>(scratch) + (block.coded != nullptr ? kDecodedBytes : 0)) {
         out_.bf16 = block.c_is_bf16;
         out_.transpose_c = block.transpose_c;
         out_.accumulate = block.accumulate;
@@ -74,8 +87,7 @@ class TiledProduct {
         for (int64_t begin = 0; begin < k; begin += depth) {
             const int64_t end = begin + depth < k ? begin + depth : k;
             const int64_t steps = (end - begin + kTileDepth - 1) / kTileDepth;
-            for (int64_t panel = 0; panel < panels; ++panel)
-                pack_panel(panel, begin, end, steps);
+            pack_panels(panels, begin, end, steps);
             for (int64_t row = 0; row < block_.m; row += 2 * kTileSide) {
                 const int64_t rows =
                     block_.m - row < 2 * kTileSide ? block_.m - row : 2 * kTileSide;
@@ -94,25 +106,59 @@ class TiledProduct {
 
     static int64_t tiles_in(int64_t columns) { return columns > kTileSide ? 2 : 1; }
 
-    void pack_panel(int64_t panel, int64_t begin, int64_t end, int64_t steps) {
-        const int64_t column = panel * kPanelWidth;
-        const int64_t columns = block_.n - column;
-        const int64_t tiles = tiles_in(columns);
-        char* out = packed_columns_ + panel * steps * kPanelTiles * kTileBytes;
-        for (int64_t step = 0; step < steps; ++step, out += tiles * kTileBytes) {
-            const int64_t p = begin + step * kTileDepth;
+    void pack_panels(int64_t panels, int64_t begin, int64_t end, int64_t steps) {
+        if (block_.coded != nullptr && !block_.transpose_b) {
+            decode_plain(panels, begin, end, steps);
+            return;
+        }
+        for (int64_t panel = 0; panel < panels; ++panel) {
+            const int64_t column = panel * kPanelWidth;
+            const int64_t columns = block_.n - column;
+            char* const out = packed_columns_ + panel * steps * kPanelTiles * kTileBytes;
             if (!block_.transpose_b) {
-                pack_plain(b_ + column, block_.b.pitch, p, end, columns, tiles, out);
-                continue;
+                const int64_t tiles = tiles_in(columns);
+                for (int64_t step = 0; step < steps; ++step)
+                    pack_plain(b_ + column, block_.b.pitch, begin + step * kTileDepth, end, columns,
+                               tiles, out + step * tiles * kTileBytes);
+            } else if (block_.coded != nullptr) {
+                const int64_t rows = columns < kPanelWidth ? columns : kPanelWidth;
+                decode_rows(block_, column, rows, begin, end - begin, decoded_, kDecodedRow);
+                pack_transposed(decoded_, kDecodedRow, 0, end - begin, columns, steps, out);
+            } else {
+                pack_transposed(b_ + column * block_.b.pitch, block_.b.pitch, begin, end, columns,
+                                steps, out);
             }
+        }
+    }
+
+    static void pack_transposed(const Bf16* b, int64_t pitch, int64_t begin, int64_t end,
+                                int64_t columns, int64_t steps, char* out) {
+        const int64_t tiles = tiles_in(columns);
+        for (int64_t step = 0; step < steps; ++step, out += tiles * kTileBytes) {
             for (int64_t tile = 0; tile < tiles; ++tile) {
                 BitVec words[kLanes];
-                load_transposed<PairSteps, 2>(b_ + (column + tile * kTileSide) * block_.b.pitch,
-                                              block_.b.pitch, p, end, columns - tile * kTileSide,
-                                              words);
+                load_transposed<PairSteps, 2>(b + tile * kTileSide * pitch, pitch,
+                                              begin + step * kTileDepth, end,
+                                              columns - tile * kTileSide, words);
 #pragma GCC unroll 16
                 for (int i = 0; i < kLanes; ++i)
                     __builtin_memcpy(out + tile * kTileBytes + 64 * i, &words[i], 64);
+            }
+        }
+    }
+
+    void decode_plain(int64_t panels, int64_t begin, int64_t end, int64_t steps) {
+        for (int64_t step = 0; step < steps; ++step) {
+            const int64_t p = begin + step * kTileDepth;
+            const int64_t rows = end - p < kTileDepth ? end - p : kTileDepth;
+            decode_rows(block_, p, rows, 0, block_.n, decoded_, kDecodedColumns);
+            for (int64_t panel = 0; panel < panels; ++panel) {
+                const int64_t column = panel * kPanelWidth;
+                const int64_t columns = block_.n - column;
+                const int64_t tiles = tiles_in(columns);
+                pack_plain(decoded_ + column, kDecodedColumns, 0, rows, columns, tiles,
+                           packed_columns_ + panel * steps * kPanelTiles * kTileBytes +
+                               step * tiles * kTileBytes);
             }
         }
     }
@@ -236,34 +282,50 @@ class TiledProduct {
         }
     }
 
-    // The sums of `height` rows of b from `column` on. One tile at a time, so that memory is read in
-    // nearly the order in which it lies: with four, a core read a sixth less of it in a second.
-    void exchanged_tile(const char* words, int64_t column, int64_t height) {
+    // The sums of rows of b over elements [begin, end) of k; words of a from `begin` on.
+    void add_exchanged(const Bf16* rows, int64_t pitch, int64_t height, const char* words,
+                       int64_t begin, int64_t end, bool fetches) {
         const int64_t m = block_.m;
-        const int64_t k = block_.k;
-        const int64_t pitch = block_.b.pitch * 2;
-        const Bf16* const rows = b_ + column * block_.b.pitch;
-        const int64_t whole = height == kTileSide ? k / kTileDepth : 0;
-        memory_is_written();
-        _tile_zero(0);
+        const int64_t whole = height == kTileSide ? (end - begin) / kTileDepth : 0;
         int64_t step = 0;
         for (; step < whole; ++step) {
-            const char* const at = reinterpret_cast<const char*>(rows) + 64 * step;
+            const char* const at = reinterpret_cast<const char*>(rows + begin) + 64 * step;
+            if (fetches) {
 #pragma GCC unroll 16
-            for (int64_t i = 0; i < kTileSide; ++i)
-                __builtin_prefetch(at + (kTileSide + i) * pitch);
+                for (int64_t i = 0; i < kTileSide; ++i)
+                    __builtin_prefetch(at + 2 * (kTileSide + i) * pitch);
+            }
             _tile_loadd(7, words + step * kTileDepth * 2 * m, 4 * m);
-            _tile_loadd(4, at, pitch);
+            _tile_loadd(4, at, 2 * pitch);
             _tile_dpbf16ps(0, 4, 7);
         }
-        for (; step * kTileDepth < k; ++step) {  // what a tile would read beyond
+        for (; begin + step * kTileDepth < end; ++step) {  // what a tile would read beyond
             BitVec x[kLanes];
-            take_words(rows, block_.b.pitch, step * kTileDepth, k, height, x);
+            take_words(rows, pitch, begin + step * kTileDepth, end, height, x);
             __builtin_memcpy(scratch_, x, sizeof(x));
             memory_is_written();
             _tile_loadd(7, words + step * kTileDepth * 2 * m, 4 * m);
             _tile_loadd(4, scratch_, 64);
             _tile_dpbf16ps(0, 4, 7);
+        }
+    }
+
+    // The sums of `height` rows of b from `column` on. One tile at a time, so that memory is read in
+    // nearly the order in which it lies: with four, a core read a sixth less of it in a second.
+    void exchanged_tile(const char* words, int64_t column, int64_t height) {
+        const int64_t m = block_.m;
+        const int64_t k = block_.k;
+        memory_is_written();
+        _tile_zero(0);
+        if (block_.coded == nullptr) {
+            add_exchanged(b_ + column * block_.b.pitch, block_.b.pitch, height, words, 0, k, true);
+        } else {
+            for (int64_t p = 0; p < k; p += kBlockDepth) {
+                const int64_t depth = k - p < kBlockDepth ? k - p : kBlockDepth;
+                decode_rows(block_, column, height, p, depth, decoded_, kDecodedRow);
+                memory_is_written();
+                add_exchanged(decoded_, kDecodedRow, height, words + p * 2 * m, 0, depth, false);
+            }
         }
         alignas(64) float sums[kTileFloats];
         _tile_stored(0, sums, 4 * m);
@@ -284,6 +346,7 @@ class TiledProduct {
     const MatmulBlock& block_;
     const Bf16* const a_;
     const Bf16* const b_;
+    Bf16* const decoded_;
     char* const scratch_;
     TileOutput out_{};
     char* packed_columns_ = nullptr;
@@ -306,7 +369,7 @@ int64_t tiled_scratch(int64_t m, int64_t n, int64_t elements, int64_t k) {
 }
 
 constexpr MatmulKernel kTiledKernel{
-    tiled_block, tiled_scratch, {1024, 576, 1024 * 192, 100, 0.7, 4}};
+    tiled_block, tiled_scratch, kDecodedBytes, {1024, kMostColumns, 1024 * 192, 100, 0.7, 4}};
 
 GARAM_KERNELS_END
 

@@ -13,6 +13,9 @@
 //
 // Few rows of an a that lies [m, k] times a b that lies [n, k] pack no columns (gemm_stream.h).
 //
+// A coded b is decoded for a panel, or for some steps of all columns, at a time into a part of the scratch that
+// stays in the caches; from there it goes the same ways.
+//
 // An element's value is ((s1 + s2) + s3) …, s_i being the i-th block's sum in the order of k, each
 // from zero; the blocks' limits depend on k only. So it has the same bits wherever the element lies
 // in its block and however c is cut into blocks. What pads a panel never meets a stored element.
@@ -37,6 +40,25 @@ constexpr int64_t packed_tiles(int64_t m) {
     return tiles < kTilesAtOnce ? tiles : kTilesAtOnce;
 }
 
+// Of a coded b what is decoded at once: the columns of a panel over a block of k where b lies [n, k], else all
+// columns over so many steps. Rows end on an odd number of cache lines.
+constexpr int64_t kMostColumns = 288;
+constexpr int64_t kDecodedSteps = 16;
+template <class Steps>
+constexpr int64_t decoded_pitch(int64_t elements) {
+    constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(typename Steps::Element));
+    const int64_t lines = (elements + kLine - 1) / kLine;
+    return (lines + 1 - lines % 2) * kLine;
+}
+template <class Steps>
+constexpr int64_t decoded_bytes() {
+    constexpr int64_t kPanelElements = kPanel * decoded_pitch<Steps>(kDepth * Steps::kElements);
+    constexpr int64_t kStepElements =
+        kDecodedSteps * Steps::kElements * decoded_pitch<Steps>(kMostColumns);
+    return (kPanelElements > kStepElements ? kPanelElements : kStepElements) *
+           static_cast<int64_t>(sizeof(typename Steps::Element));
+}
+
 template <class Steps>
 int64_t matmul_scratch(int64_t m, int64_t n, int64_t elements, int64_t k) {
     const int64_t steps = (k + Steps::kElements - 1) / Steps::kElements;
@@ -53,7 +75,9 @@ class BlockProduct {
           steps_((block.k + Steps::kElements - 1) / Steps::kElements),
           depth_(steps_in_block(steps_)),
           tiles_((block.m + kTileRows - 1) / kTileRows),
-          packed_columns_(static_cast<uint32_t*>(scratch)),
+          decoded_(static_cast<Element*>(scratch)),
+          packed_columns_(static_cast<uint32_t*>(scratch) +
+                          (block.coded != nullptr ? decoded_bytes<Steps>() / 4 : 0)),
           packed_rows_(packed_columns_ + aligned(depth_ * padded(block.n))),
           sums_(reinterpret_cast<float*>(packed_rows_ + packed_tiles(block.m) * kTileWords)) {
         // An operand serves as it lies where its elements are words and the last word is whole. But
@@ -66,7 +90,8 @@ class BlockProduct {
             kWords && !block.transpose_a && block.k % Steps::kElements == 0 && apart(block.a.pitch);
         // Columns read in place lie on many pages: no gain once tiles enough share a packed copy.
         columns_in_place_ = kWords && Steps::kElements == 1 && !block.transpose_b &&
-                            block.n % kPanel == 0 && tiles_ <= 2 && apart(block.b.pitch);
+                            block.coded == nullptr && block.n % kPanel == 0 && tiles_ <= 2 &&
+                            apart(block.b.pitch);
         out_.sums_pitch = padded(block.n);
         out_.c_pitch = block.c.pitch;
         out_.transpose_c = block.transpose_c;
@@ -107,12 +132,53 @@ class BlockProduct {
             columns_ = static_cast<uint32_t*>(block_.b.data) + part_.first * block_.b.pitch;
             in_.b_step = block_.b.pitch;
             in_.b_panel = kPanel;
+        } else if (block_.coded != nullptr) {
+            block_.transpose_b ? decode_transposed_columns() : decode_columns();
         } else if (block_.transpose_b) {
             pack_transposed_columns<Steps>(block_.b, part_, block_.n, packed_columns_);
         } else {
-            pack_columns<Steps>(block_.b, part_, block_.n, packed_columns_);
+            pack_columns<Steps>(block_.b, part_, block_.n, 0, part_.steps, packed_columns_);
         }
         in_.steps = part_.steps;
+    }
+
+    // The columns of a panel over the block of k in hand, as rows of a matrix of their own.
+    Rows decode_panel(int64_t column) {
+        const int64_t columns = block_.n - column < kPanel ? block_.n - column : kPanel;
+        const int64_t k = decoded_depth();
+        const int64_t pitch = decoded_pitch<Steps>(k);
+        decode_rows(block_, column, columns, part_.first * Steps::kElements, k, decoded_, pitch);
+        return {decoded_, pitch};
+    }
+    // Elements of the block of k in hand.
+    int64_t decoded_depth() const {
+        const int64_t first = part_.first * Steps::kElements;
+        const int64_t all = part_.steps * Steps::kElements;
+        return block_.k - first < all ? block_.k - first : all;
+    }
+
+    void decode_transposed_columns() {
+        const Depth depth{0, part_.steps, decoded_depth()};
+        for (int64_t column = 0; column < block_.n; column += kPanel) {
+            const int64_t left = block_.n - column;
+            pack_transposed_columns<Steps>(decode_panel(column), depth,
+                                           left < kPanel ? left : kPanel,
+                                           packed_columns_ + column * part_.steps);
+        }
+    }
+
+    void decode_columns() {
+        const int64_t pitch = decoded_pitch<Steps>(block_.n);
+        for (int64_t step = 0; step < part_.steps; step += kDecodedSteps) {
+            const int64_t steps =
+                part_.steps - step < kDecodedSteps ? part_.steps - step : kDecodedSteps;
+            const int64_t row = (part_.first + step) * Steps::kElements;
+            const int64_t all = steps * Steps::kElements;
+            const int64_t rows = block_.k - row < all ? block_.k - row : all;
+            decode_rows(block_, row, rows, 0, block_.n, decoded_, pitch);
+            pack_columns<Steps>({decoded_, pitch}, {0, steps, rows}, block_.n, step, part_.steps,
+                                packed_columns_);
+        }
     }
 
     void take_rows(int64_t tile) {
@@ -144,10 +210,15 @@ class BlockProduct {
     void stream_columns() {
         for (int64_t column = 0; column < block_.n; column += kPanel) {
             set_output(0, column);
+            const int vectors = out_.columns > kLanes ? 2 : 1;
+            const StreamFunction multiply = kStreamFunctions<Steps>.of[block_.m][vectors];
+            if (block_.coded != nullptr) {
+                multiply(in_, decode_panel(column), {0, part_.steps, decoded_depth()}, out_);
+                continue;
+            }
             const Rows b{static_cast<Element*>(block_.b.data) + column * block_.b.pitch,
                          block_.b.pitch};
-            const int vectors = out_.columns > kLanes ? 2 : 1;
-            kStreamFunctions<Steps>.of[block_.m][vectors](in_, b, part_, out_);
+            multiply(in_, b, part_, out_);
         }
     }
 
@@ -181,6 +252,7 @@ class BlockProduct {
     const MatmulBlock& block_;
     const int64_t steps_, depth_;  // of k in all, of a block of k
     const int64_t tiles_;
+    Element* const decoded_;
     uint32_t* const packed_columns_;
     uint32_t* const packed_rows_;
     float* const sums_;
@@ -197,7 +269,9 @@ void matmul_block(const MatmulBlock& block, void* scratch) {
 }
 
 template <class Steps>
-constexpr MatmulKernel kMatmulKernel{
-    matmul_block<Steps>, matmul_scratch<Steps>, {512, 288, 512 * 144, 10, 0.1, 0.5}};
+constexpr MatmulKernel kMatmulKernel{matmul_block<Steps>,
+                                     matmul_scratch<Steps>,
+                                     decoded_bytes<Steps>(),
+                                     {512, kMostColumns, 512 * 144, 10, 0.1, 0.5}};
 
 GARAM_KERNELS_END

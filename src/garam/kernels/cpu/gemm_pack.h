@@ -31,16 +31,16 @@ struct Depth {
     int64_t k;
 };
 
-// Columns of op(b) [k, n] where b lies [k, n].
+// Columns of op(b) [k, n] where b lies [k, n], into the steps from `begin` on of panels of `steps`.
 template <class Steps>
-void pack_columns(Rows b, Depth depth, int64_t n, uint32_t* out) {
+void pack_columns(Rows b, Depth depth, int64_t n, int64_t begin, int64_t steps, uint32_t* out) {
     using Element = typename Steps::Element;
     const Element* const in = static_cast<const Element*>(b.data);
-    for (int64_t step = 0; step < depth.steps; ++step) {
-        const int64_t p = (depth.first + step) * Steps::kElements;
+    for (int64_t step = begin; step < begin + depth.steps; ++step) {
+        const int64_t p = (depth.first + step - begin) * Steps::kElements;
         int64_t panel = 0;
         for (; panel + kPanel <= n; panel += kPanel) {
-            uint32_t* const to = out + panel * depth.steps + step * kPanel;
+            uint32_t* const to = out + panel * steps + step * kPanel;
 #pragma GCC unroll 2
             for (int64_t part = 0; part < kPanel; part += kLanes) {
                 const BitVec words = Steps::across(in + panel + part, b.pitch, p, depth.k, kLanes);
@@ -51,8 +51,7 @@ void pack_columns(Rows b, Depth depth, int64_t n, uint32_t* out) {
         for (int64_t part = 0; panel + part < n; part += kLanes) {
             const BitVec words =
                 Steps::across(in + panel + part, b.pitch, p, depth.k, n - panel - part);
-            __builtin_memcpy(out + panel * depth.steps + step * width + part, &words,
-                             sizeof(words));
+            __builtin_memcpy(out + panel * steps + step * width + part, &words, sizeof(words));
         }
     }
 }
@@ -99,6 +98,15 @@ void pack_transposed_columns(Rows b, Depth depth, int64_t n, uint32_t* out) {
                     __builtin_memcpy(to + (step + i) * width, &words[i], sizeof(words[i]));
         }
     }
+}
+
+// Rows [row, row + rows) of a coded b as it lies, from `column` on, decoded.
+template <class Element>
+inline void decode_rows(const MatmulBlock& block, int64_t row, int64_t rows, int64_t column,
+                        int64_t columns, Element* out, int64_t pitch) {
+    const int64_t first = block.first_coded + row * block.b.pitch + column;
+    for (int64_t i = 0; i < rows; ++i)
+        block.decode(*block.coded, first + i * block.b.pitch, columns, out + i * pitch);
 }
 
 // A tile's rows of op(a) where a lies [m, k]: row after row, at kRowPitch.

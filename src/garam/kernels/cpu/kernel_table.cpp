@@ -6,6 +6,7 @@ namespace garam::cpu::GARAM_ISA {
 void add_adamw_8bit(KernelTable& table);
 void add_attention(KernelTable& table);
 void add_cross_entropy(KernelTable& table);
+void add_dequantize(KernelTable& table);
 void add_dora(KernelTable& table);
 void add_dropout(KernelTable& table);
 void add_elementwise(KernelTable& table);
@@ -20,6 +21,7 @@ static KernelTable made() {
     add_adamw_8bit(table);
     add_attention(table);
     add_cross_entropy(table);
+    add_dequantize(table);
     add_dora(table);
     add_dropout(table);
     add_elementwise(table);

@@ -99,8 +99,44 @@ struct AttentionBackward {
     float scale, softcap;
 };
 
+// In the order of QuantFormat.
+enum class WeightCodes : std::uint8_t {
+    nf4,
+    fp4,
+    q8_0,
+    q4_0,
+    q4_1,
+    q5_0,
+    q5_1,
+    iq4_nl,
+    q4_k,
+    q5_k,
+    q6_k,
+    iq4_xs
+};
+
+// A quantised matrix (quant/quantized_matrix.h), its elements numbered row after row.
+struct CodedMatrix {
+    WeightCodes format;
+    const void* codes;
+    // Of nf4 and fp4.
+    const float* table;          // 16 values
+    int block_shift;             // log2 of the elements of a block, 5 or more
+    int nested_shift;            // log2 of the blocks of a nested block
+    const void* absmax;          // f32, u8 with double quantisation
+    const float* nested_absmax;  // nullptr: not double
+    const float* map;            // 256 values
+    float offset;
+};
+// Elements [first, first + count) as f32 or bf16.
+using DecodeFunction = void (*)(const CodedMatrix& matrix, std::int64_t first, std::int64_t count,
+                                void* out);
+
 // A block of c [m, n] = alpha * op(a) * op(b) (+ c when `accumulate`), m, n, k >= 1. `transpose_a`:
 // a lies [k, m]; `transpose_b`: b lies [n, k]; `transpose_c`: c lies [n, m] and is fp32.
+//
+// With a `coded` b its values are decoded where they are packed: b.pitch is the row length of that matrix, b's first
+// element its element `first_coded`, and `decode` gives a's type.
 struct MatmulBlock {
     Rows a, b, c;
     std::int64_t m, n, k;
@@ -108,6 +144,9 @@ struct MatmulBlock {
     bool c_is_bf16;
     bool accumulate;
     float alpha;
+    const CodedMatrix* coded;  // nullptr: none
+    std::int64_t first_coded;
+    DecodeFunction decode;
 };
 
 // How large the blocks of a kernel may be and what they cost, which decides about speed only. More columns
@@ -127,6 +166,7 @@ struct MatmulKernel {
     // multiple of kMatmulPanel; grows with each.
     std::int64_t (*scratch_bytes)(std::int64_t m, std::int64_t n, std::int64_t elements,
                                   std::int64_t k);
+    std::int64_t coded_bytes;  // more, with a coded b; a multiple of 64
     MatmulCut cut;
 };
 constexpr std::int64_t kMatmulPanel = 32;
@@ -193,6 +233,7 @@ struct ElementKernels {
                             std::int64_t head_dim, float* delta);
     AttentionKernels attention;
 
+    DecodeFunction decode;
     MatmulKernel matmul;
 };
 

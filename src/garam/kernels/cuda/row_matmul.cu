@@ -9,9 +9,7 @@
 #include <algorithm>
 
 #include "garam/kernels/cuda/early_launch.cuh"
-#include "garam/kernels/cuda/gated_activation.cuh"
-#include "garam/kernels/cuda/row_matmul.h"
-#include "garam/kernels/cuda/tensor_core.cuh"
+#include "garam/kernels/cuda/row_input.cuh"
 
 namespace garam::cuda {
 namespace {
@@ -19,119 +17,8 @@ namespace {
 constexpr int kThreads = static_cast<int>(kRowThreads);
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kStages = static_cast<int>(kRowStages);
-constexpr int kElements = kVector<Bf16>;
 static_assert(kRowStep == kWarp * kElements);
 static_assert((kStages & (kStages - 1)) == 0);
-
-using Pack = Vector<Bf16, kElements>;
-
-__device__ __forceinline__ uint4 load_vector_of(const void* from, int vector) {
-    return static_cast<const uint4*>(from)[vector];
-}
-__device__ __forceinline__ Pack as_pack(const uint4& x) {
-    return *reinterpret_cast<const Pack*>(&x);
-}
-__device__ __forceinline__ uint4 as_uint4(const Pack& x) {
-    return *reinterpret_cast<const uint4*>(&x);
-}
-
-// a's elements before the tail, rounded as rms_norm_forward and gated_activation_forward round them. begin() runs
-// ahead of the first copy, while the work ahead may still write x; write() has all kStages behind it.
-template <RowInput kInput>
-struct Made;
-
-__device__ __forceinline__ int made_vectors(const RowMatmul& work) {
-    return static_cast<int>(work.made) / kElements;
-}
-
-template <>
-struct Made<RowInput::given> {
-    __device__ __forceinline__ static void begin(const RowMatmul& /*work*/, uint4* /*row*/) {}
-    __device__ __forceinline__ static void write(const RowMatmul& /*work*/, uint4* /*row*/,
-                                                 float* /*shared*/) {}
-};
-
-template <>
-struct Made<RowInput::rms_norm> {
-    static constexpr int kHeld = static_cast<int>(kRowMostNormed) / (kThreads * kElements);
-
-    // The weight waits where the normed values will be. It belongs to the first of the copies.
-    __device__ __forceinline__ static void begin(const RowMatmul& work, uint4* row) {
-        for (int vector = static_cast<int>(threadIdx.x); vector < made_vectors(work);
-             vector += kThreads)
-            copy_async_16(shared_address(row + vector),
-                          static_cast<const uint4*>(work.weight_or_up) + vector, true);
-    }
-    __device__ __forceinline__ static void write(const RowMatmul& work, uint4* row, float* shared) {
-        const int vectors = made_vectors(work);
-        uint4 x[kHeld];
-        float squares = 0;
-#pragma unroll
-        for (int u = 0; u < kHeld; ++u) {
-            const int vector = static_cast<int>(threadIdx.x) + u * kThreads;
-            if (vector < vectors) x[u] = load_vector_of(work.x, vector);
-        }
-#pragma unroll
-        for (int u = 0; u < kHeld; ++u) {
-            const int vector = static_cast<int>(threadIdx.x) + u * kThreads;
-            if (vector < vectors) squares = add_products(x[u], x[u], squares);
-        }
-        const float mean = block_sum<kThreads>(squares, shared) / static_cast<float>(work.made);
-        const float rstd = 1.0f / sqrtf(mean + work.eps);
-        copy_async_wait<kStages - 1>();
-#pragma unroll
-        for (int u = 0; u < kHeld; ++u) {
-            const int vector = static_cast<int>(threadIdx.x) + u * kThreads;
-            if (vector >= vectors) break;
-            Pack y = as_pack(x[u]);
-            const Pack weight = as_pack(row[vector]);
-#pragma unroll
-            for (int i = 0; i < kElements; ++i) {
-                float value = to_float(y.at[i]) * rstd;
-                if (!work.rounds_once) value = to_float(from_float<Bf16>(value));
-                y.at[i] = from_float<Bf16>(value * (to_float(weight.at[i]) + work.weight_offset));
-            }
-            row[vector] = as_uint4(y);
-        }
-    }
-};
-
-template <Activation kActivation>
-struct MadeByActivation {
-    __device__ __forceinline__ static void begin(const RowMatmul& /*work*/, uint4* /*row*/) {}
-    __device__ __forceinline__ static void write(const RowMatmul& work, uint4* row,
-                                                 float* /*shared*/) {
-        constexpr int kAtOnce = kActivation == Activation::silu ? 2 : 1;  // without spills
-        const int vectors = made_vectors(work);
-        for (int first = static_cast<int>(threadIdx.x); first < vectors;
-             first += kAtOnce * kThreads) {
-            uint4 gate[kAtOnce], up[kAtOnce];
-#pragma unroll
-            for (int u = 0; u < kAtOnce; ++u) {
-                const int vector = first + u * kThreads;
-                if (vector >= vectors) break;
-                gate[u] = load_vector_of(work.x, vector);
-                up[u] = load_vector_of(work.weight_or_up, vector);
-            }
-#pragma unroll
-            for (int u = 0; u < kAtOnce; ++u) {
-                const int vector = first + u * kThreads;
-                if (vector >= vectors) break;
-                Pack y = as_pack(gate[u]);
-                const Pack other = as_pack(up[u]);
-#pragma unroll
-                for (int i = 0; i < kElements; ++i)
-                    y.at[i] = gated<kActivation, Bf16>(to_float(y.at[i]), to_float(other.at[i]));
-                row[vector] = as_uint4(y);
-            }
-        }
-    }
-};
-
-template <>
-struct Made<RowInput::silu_mul> : MadeByActivation<Activation::silu> {};
-template <>
-struct Made<RowInput::gelu_tanh_mul> : MadeByActivation<Activation::gelu_tanh> {};
 
 template <RowInput kInput, typename Out>
 __global__ void __maxnreg__(48)  // two blocks leave registers for attention's
@@ -175,7 +62,7 @@ __global__ void __maxnreg__(48)  // two blocks leave registers for attention's
         }
         copy_async_commit();
     };
-    Made<kInput>::begin(work, row);
+    Made<kInput, kThreads, kStages>::begin(work, row);
 #pragma unroll
     for (int slot = 0; slot < kStages; ++slot)
         copy(slot);
@@ -193,7 +80,7 @@ __global__ void __maxnreg__(48)  // two blocks leave registers for attention's
     for (int vector = made + kThreads - 1 - thread; vector < steps * kWarp; vector += kThreads)
         row[vector] =
             vector < vectors ? load_vector_of(work.tail, vector - made) : make_uint4(0, 0, 0, 0);
-    Made<kInput>::write(work, row, shared);
+    Made<kInput, kThreads, kStages>::write(work, row, shared);
     __syncthreads();
 
     float sum = 0;

@@ -17,16 +17,20 @@ enum class RowInput : std::uint8_t {
     gelu_tanh_mul,  // likewise
 };
 
-struct RowMatmul {
-    RowInput input = RowInput::given;
-    std::int64_t n = 0, k = 0;
-    std::int64_t made = 0;  // columns of a before the tail
+// Of a, what is made: its first columns, before the tail.
+struct MadeRow {
+    std::int64_t made = 0;  // columns
     const void* x = nullptr;
     const void* weight_or_up = nullptr;
-    const void* tail = nullptr;  // nullptr where made is k
     float eps = 0;
     float weight_offset = 0;
     bool rounds_once = false;
+};
+
+struct RowMatmul : MadeRow {
+    RowInput input = RowInput::given;
+    std::int64_t n = 0, k = 0;
+    const void* tail = nullptr;  // nullptr where made is k
     Rows b;
     const void* addend = nullptr;  // nullptr: none; of c's dtype
     const void* bias = nullptr;    // likewise

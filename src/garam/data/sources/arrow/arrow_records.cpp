@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "garam/core/error.h"
+#include "garam/data/sources/arrow/table_memory.h"
 
 namespace garam {
 namespace {

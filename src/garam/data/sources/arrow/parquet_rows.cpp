@@ -13,6 +13,7 @@
 #include "garam/data/sources/arrow/arrow_rows.h"
 #include "garam/data/sources/arrow/table_batches.h"
 #include "garam/data/sources/arrow/table_file.h"
+#include "garam/data/sources/arrow/table_memory.h"
 
 namespace garam {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <arrow/buffer.h>
 #include <arrow/io/memory.h>
-#include <arrow/memory_pool.h>
 #include <arrow/status.h>
 #include <sys/mman.h>
 
@@ -13,7 +12,6 @@
 namespace garam {
 namespace {
 
-constexpr std::int64_t kMaxPoolBytes = std::int64_t{4} << 30;
 // Between two releases of pages.
 constexpr std::size_t kKeptBytes = std::size_t{64} << 20;
 
@@ -74,11 +72,6 @@ void TableFile::fail(const std::exception& error) const {
 
 void TableFile::check(const arrow::Status& status) const {
     if (!status.ok()) fail(status);
-}
-
-arrow::MemoryPool* table_memory() {
-    static arrow::CappedMemoryPool pool(arrow::default_memory_pool(), kMaxPoolBytes);
-    return &pool;
 }
 
 }  // namespace garam

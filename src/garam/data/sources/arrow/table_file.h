@@ -1,4 +1,4 @@
-// A table's file mapped for Arrow to read, and what Arrow takes memory from.
+// A table's file mapped for Arrow to read.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,6 @@
 #include "garam/io/mapped_file.h"
 
 namespace arrow {
-class MemoryPool;
 class Status;
 namespace io {
 class RandomAccessFile;
@@ -49,8 +48,5 @@ class TableFile {
     std::shared_ptr<const MappedFile> file_;
     std::size_t used_ = 0;
 };
-
-// Refuses to grow beyond what any honest batch needs: sizes in files are hostile.
-arrow::MemoryPool* table_memory();
 
 }  // namespace garam

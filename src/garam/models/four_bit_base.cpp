@@ -1,0 +1,68 @@
+#include "garam/models/four_bit_base.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "garam/quant/four_bit.h"
+
+namespace garam {
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+
+template <typename T>
+void quantise(const StoredTensor& tensor, const QuantizedMatrix& matrix) {
+    std::vector<T> values(static_cast<std::size_t>(tensor.shape.elements()));
+    read_tensor(tensor, values.data());
+    quantize_four_bit(values.data(), matrix, tensor.name);
+}
+
+StoredTensor quantised(const StoredTensor& tensor, const BaseQuantization& options) {
+    auto own = std::make_shared<StoredFourBit>();
+    own->weight = FourBitWeight(options.format, tensor.shape[0], tensor.shape[1], options.block,
+                                options.double_quantization);
+    own->matrix = own->weight.matrix();
+    own->dtype = tensor.type == StoredType::f32   ? DType::f32
+                 : tensor.type == StoredType::f16 ? DType::f16
+                                                  : DType::bf16;
+    if (tensor.type == StoredType::bf16) {
+        quantise<bfloat16>(tensor, own->matrix);
+    } else {
+        quantise<float>(tensor, own->matrix);
+    }
+    StoredTensor result;
+    result.name = tensor.name;
+    result.shape = tensor.shape;
+    result.type = options.format == QuantFormat::nf4 ? StoredType::nf4 : StoredType::fp4;
+    result.data = static_cast<const std::byte*>(own->matrix.codes.raw());
+    result.bytes = static_cast<std::size_t>(own->matrix.codes.bytes());
+    result.four_bit = std::move(own);
+    return result;
+}
+
+}  // namespace
+
+std::string four_bit_module(const DecoderFamily& family, const StoredTensor& tensor) {
+    if (tensor.shape.rank() != 2 || !tensor.name.ends_with(kWeight) ||
+        !tensor.name.starts_with(std::string(family.tensors.layers) + "."))
+        return "";
+    return tensor.name.substr(0, tensor.name.size() - kWeight.size());
+}
+
+bool is_in_four_bits(const ModelFiles& files) {
+    return std::any_of(files.tensors().begin(), files.tensors().end(),
+                       [](const StoredTensor& tensor) { return tensor.four_bit != nullptr; });
+}
+
+void quantise_linears(ModelFiles& files, const BaseQuantization& options) {
+    const DecoderFamily& family = family_of(files.config(), files.path().string());
+    // Replacing changes the list's members, not its order.
+    for (std::size_t i = 0; i < files.tensors().size(); ++i) {
+        const StoredTensor tensor = files.tensors()[i];
+        const std::string module = four_bit_module(family, tensor);
+        if (module.empty() || tensor.four_bit != nullptr || is_skipped(options, module)) continue;
+        files.replace(quantised(tensor, options), {});
+    }
+}
+
+}  // namespace garam

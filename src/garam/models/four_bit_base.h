@@ -1,0 +1,24 @@
+// The files of a model with its linears in 4 bits, made in memory: half a byte a weight.
+#pragma once
+
+#include <string>
+
+#include "garam/io/model_files.h"
+#include "garam/models/decoder_family.h"
+#include "garam/quant/base_quantization.h"
+
+namespace garam {
+
+// The module of a layer's matrix ("model.layers.0.mlp.down_proj"), which is what 4 bits are for; empty for all other
+// tensors.
+std::string four_bit_module(const DecoderFamily& family, const StoredTensor& tensor);
+
+// Whether any of the model's weights is in 4 bits.
+bool is_in_four_bits(const ModelFiles& files);
+
+// Puts the 4 bits in the place of each linear that is not skipped nor in 4 bits already, so that whatever reads the
+// files finds what a run with load_in_4bit computes with. Throws Error naming tensor and element for a value
+// that is not finite.
+void quantise_linears(ModelFiles& files, const BaseQuantization& options);
+
+}  // namespace garam

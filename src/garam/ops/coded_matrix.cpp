@@ -1,0 +1,139 @@
+#include "garam/ops/coded_matrix.h"
+
+#include <bit>
+
+#include "garam/ops/checks.h"
+#include "garam/quant/dynamic_map.h"
+#include "garam/quant/four_bit.h"
+#include "garam/quant/gguf_blocks.h"
+
+namespace garam {
+namespace {
+
+// What kernels call a format: their enumerations have the order of QuantFormat.
+template <typename Codes>
+Codes codes_of(QuantFormat format) {
+    static_assert(static_cast<int>(Codes::nf4) == static_cast<int>(QuantFormat::nf4) &&
+                  static_cast<int>(Codes::fp4) == static_cast<int>(QuantFormat::fp4) &&
+                  static_cast<int>(Codes::q8_0) == static_cast<int>(QuantFormat::q8_0) &&
+                  static_cast<int>(Codes::q4_0) == static_cast<int>(QuantFormat::q4_0) &&
+                  static_cast<int>(Codes::q4_1) == static_cast<int>(QuantFormat::q4_1) &&
+                  static_cast<int>(Codes::q5_0) == static_cast<int>(QuantFormat::q5_0) &&
+                  static_cast<int>(Codes::q5_1) == static_cast<int>(QuantFormat::q5_1) &&
+                  static_cast<int>(Codes::iq4_nl) == static_cast<int>(QuantFormat::iq4_nl) &&
+                  static_cast<int>(Codes::q4_k) == static_cast<int>(QuantFormat::q4_k) &&
+                  static_cast<int>(Codes::q5_k) == static_cast<int>(QuantFormat::q5_k) &&
+                  static_cast<int>(Codes::q6_k) == static_cast<int>(QuantFormat::q6_k) &&
+                  static_cast<int>(Codes::iq4_xs) == static_cast<int>(QuantFormat::iq4_xs));
+    return static_cast<Codes>(format);
+}
+
+struct GgufBlock {
+    std::int64_t elements, bytes;
+};
+GgufBlock gguf_block(QuantFormat format) {
+    const auto of = [](std::int64_t elements, std::size_t bytes) {
+        return GgufBlock{elements, static_cast<std::int64_t>(bytes)};
+    };
+    switch (format) {
+        case QuantFormat::nf4:
+        case QuantFormat::fp4:
+            break;
+        case QuantFormat::q8_0:
+            return of(kGgufBlock, kQ8_0Bytes);
+        case QuantFormat::q4_0:
+            return of(kGgufBlock, kQ4_0Bytes);
+        case QuantFormat::q4_1:
+            return of(kGgufBlock, kQ4_1Bytes);
+        case QuantFormat::q5_0:
+            return of(kGgufBlock, kQ5_0Bytes);
+        case QuantFormat::q5_1:
+            return of(kGgufBlock, kQ5_1Bytes);
+        case QuantFormat::iq4_nl:
+            return of(kGgufBlock, kIq4NlBytes);
+        case QuantFormat::q4_k:
+            return of(kGgufSuperBlock, kQ4KBytes);
+        case QuantFormat::q5_k:
+            return of(kGgufSuperBlock, kQ5KBytes);
+        case QuantFormat::q6_k:
+            return of(kGgufSuperBlock, kQ6KBytes);
+        case QuantFormat::iq4_xs:
+            return of(kGgufSuperBlock, kIq4XsBytes);
+    }
+    throw Bug("nf4 and fp4 have no GGUF blocks");
+}
+
+int shift_of(std::int64_t power) {
+    return std::countr_zero(static_cast<std::uint64_t>(power));
+}
+
+}  // namespace
+
+void check_quantized(const Stream& stream, const char* op, const QuantizedMatrix& matrix) {
+    const std::string name(op);
+    GARAM_CHECK(matrix.rows >= 0 && matrix.columns >= 0, name + ": a matrix without a shape");
+    if (!is_four_bit(matrix.format)) {
+        const GgufBlock block = gguf_block(matrix.format);
+        GARAM_CHECK(matrix.columns % block.elements == 0,
+                    name + ": GGUF's rows hold whole blocks of " + std::to_string(block.elements));
+        check_vector(stream, op, matrix.codes, matrix.elements() / block.elements * block.bytes,
+                     DType::u8);
+        return;
+    }
+    GARAM_CHECK(is_four_bit_block(matrix.block),
+                name + ": blocks of " + std::to_string(matrix.block) + " elements");
+    check_vector(stream, op, matrix.codes, (matrix.elements() + 1) / 2, DType::u8);
+    const std::int64_t blocks = matrix.blocks();
+    check_vector(stream, op, matrix.absmax, blocks, matrix.is_double() ? DType::u8 : DType::f32);
+    if (!matrix.is_double()) return;
+    GARAM_CHECK(matrix.nested_block > 0 &&
+                    std::has_single_bit(static_cast<std::uint64_t>(matrix.nested_block)),
+                name + ": nested blocks of " + std::to_string(matrix.nested_block));
+    check_vector(stream, op, matrix.nested_absmax,
+                 (blocks + matrix.nested_block - 1) / matrix.nested_block, DType::f32);
+    check_vector(stream, op, matrix.offset, 1, DType::f32);
+}
+
+double quantized_bytes(const QuantizedMatrix& matrix, std::int64_t rows) {
+    double bytes = bytes_of({&matrix.codes});
+    if (is_four_bit(matrix.format)) bytes += bytes_of({&matrix.absmax});
+    if (matrix.is_double()) bytes += bytes_of({&matrix.nested_absmax, &matrix.offset});
+    if (rows == matrix.rows) return bytes;
+    return bytes / static_cast<double>(matrix.rows) * static_cast<double>(rows);
+}
+
+cpu::CodedMatrix coded_matrix(const QuantizedMatrix& matrix) {
+    cpu::CodedMatrix x{};
+    x.format = codes_of<cpu::WeightCodes>(matrix.format);
+    x.codes = matrix.codes.raw();
+    if (!is_four_bit(matrix.format)) return x;
+    x.table = four_bit_table(matrix.format).data();
+    x.block_shift = shift_of(matrix.block);
+    x.absmax = matrix.absmax.raw();
+    if (!matrix.is_double()) return x;
+    x.nested_shift = shift_of(matrix.nested_block);
+    x.nested_absmax = matrix.nested_absmax.data<float>();
+    x.map = signed_dynamic_map().data();
+    x.offset = *matrix.offset.data<float>();
+    return x;
+}
+
+cuda::QuantizedWeight quantized_weight(const QuantizedMatrix& matrix) {
+    cuda::QuantizedWeight x;
+    x.format = codes_of<cuda::WeightCodes>(matrix.format);
+    x.rows = matrix.rows;
+    x.columns = matrix.columns;
+    x.codes = matrix.codes.raw();
+    if (!is_four_bit(matrix.format)) return x;
+    x.table = four_bit_table(matrix.format).data();
+    x.block_shift = shift_of(matrix.block);
+    x.absmax = matrix.absmax.raw();
+    if (!matrix.is_double()) return x;
+    x.nested_shift = shift_of(matrix.nested_block);
+    x.nested_absmax = matrix.nested_absmax.data<float>();
+    x.map = signed_dynamic_map().data();
+    x.offset = matrix.offset.data<float>();
+    return x;
+}
+
+}  // namespace garam

@@ -1,0 +1,18 @@
+// The plan of a run's memory in words: a table in which every byte has a purpose.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "garam/train/engine.h"
+
+namespace garam {
+
+// What memory.limit says in bytes: "auto" is 0, for what is free; else a number and GB, GiB, MB or MiB ("6GB",
+// "5.5 GiB"). Throws Error naming the key.
+std::int64_t memory_limit_bytes(const std::string& limit);
+
+// Lines that end in a newline; `limit` as above.
+std::string memory_table(const MemoryPlan& plan, std::int64_t limit);
+
+}  // namespace garam
