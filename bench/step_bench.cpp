@@ -313,8 +313,12 @@ void bench_steps(Options o, Device& device, const ModelFiles& files, const Roofs
         o.merge = choice.merged;
         o.recompute = name_of(choice.recompute);
         engine_options.recompute = choice.recompute;
+        engine_options.tile = choice.tile;
         engine_options.model.resident_projections = choice.resident_projections;
-        std::printf("planned: step of %.4f s\n", plan.step_time.seconds());
+        engine_options.model.masters_on_host = choice.masters_on_host;
+        std::printf("planned: step of %.4f s%s%s\n", plan.step_time.seconds(),
+                    choice.tile > 0 ? ", in tiles" : "",
+                    choice.masters_on_host ? ", masters on the host" : "");
     } else {
         plan = plan_memory(device.profile(), files, engine_options, merged_bounds(bounds, o.merge),
                            o.accumulation / o.merge, {});

@@ -99,6 +99,21 @@ TEST_F(MemoryChoiceTest, PoliciesNeedLessAndLess) {
     }
 }
 
+TEST_F(MemoryChoiceTest, MastersWaitOnTheHostWhereNothingElseFits) {
+    const MemoryChoice smallest = choose(kDriver + 1, true);
+    EXPECT_FALSE(smallest.fits);
+    EXPECT_FALSE(smallest.masters_on_host);
+    const std::int64_t least = smallest.plan.peak_bytes();
+    job_->engine.optimizer.paged = true;
+    const MemoryChoice kept = choose(least + kDriver, true);
+    EXPECT_TRUE(kept.fits);
+    EXPECT_FALSE(kept.masters_on_host);
+    const MemoryChoice moved = choose(least - 1 + kDriver, true);
+    EXPECT_TRUE(moved.fits);
+    EXPECT_TRUE(moved.masters_on_host);
+    EXPECT_GT(moved.plan.pinned_bytes, kept.plan.pinned_bytes);
+}
+
 // A model deep enough for inputs of blocks to matter, with a micro-batch of its own.
 class OffloadChoiceTest : public ::testing::Test {
   protected:

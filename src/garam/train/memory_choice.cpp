@@ -152,7 +152,9 @@ BatchBounds merged_bounds(const BatchBounds& bounds, std::int64_t merged) {
     return all;
 }
 
-MemoryChoice choose_memory(const MemoryQuestion& question) {
+namespace {
+
+MemoryChoice best_or_smallest(const MemoryQuestion& question) {
     Planner planner(question);
     const std::vector<std::int64_t> all = merges(question);
     std::optional<MemoryChoice> best;
@@ -179,6 +181,19 @@ MemoryChoice choose_memory(const MemoryQuestion& question) {
         }
     }
     return best ? *best : smallest;
+}
+
+}  // namespace
+
+MemoryChoice choose_memory(const MemoryQuestion& question) {
+    const MemoryChoice choice = best_or_smallest(question);
+    if (choice.fits || !question.engine.optimizer.paged || !question.profile.is_cuda())
+        return choice;
+    MemoryQuestion with_masters_away = question;
+    with_masters_away.engine.model.masters_on_host = true;
+    MemoryChoice smaller = best_or_smallest(with_masters_away);
+    smaller.masters_on_host = true;
+    return smaller.fits || smaller.plan.peak_bytes() < choice.plan.peak_bytes() ? smaller : choice;
 }
 
 std::vector<TokenBatch> merge_micro_batches(std::vector<TokenBatch> batches, std::int64_t merged) {

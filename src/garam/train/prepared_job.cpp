@@ -452,6 +452,7 @@ MemoryPlan PreparedJob::plan(const TrainerState* earlier) {
     engine.recompute = choice.recompute;
     engine.model.resident_projections = choice.resident_projections;
     engine.tile = choice.tile;
+    engine.model.masters_on_host = choice.masters_on_host;
     merged_micro_batches = choice.merged;
     if (choice.merged > 1)
         notes.push_back("memory allows " + std::to_string(choice.merged) + " of the " +
