@@ -447,8 +447,9 @@ MemoryPlan PreparedJob::plan(const TrainerState* earlier) {
     if (limit > 0 && !choice.fits) throw beyond_limit(config, choice);
     if (const std::int64_t more = choice.plan.arena_bytes - choice.plan.training_bytes; more > 0)
         notes.push_back("evaluation needs " + std::to_string((more + (1 << 20) - 1) >> 20) +
-                        " MiB more than training's steps, which the plan holds: lower "
-                        "eval.max_new_tokens or train.per_device_eval_batch_size to save it");
+                        " MiB more than training's steps, which the plan holds: lower " +
+                        (judged ? "eval.max_new_tokens or " : "") +
+                        "train.per_device_eval_batch_size to save it");
     engine.recompute = choice.recompute;
     engine.model.resident_projections = choice.resident_projections;
     engine.tile = choice.tile;
