@@ -17,7 +17,8 @@ std::string line(const std::string& name, std::int64_t bytes) {
                        static_cast<double>(bytes) / (1 << 20), bytes);
 }
 
-std::string as_text(const PreparedJob& job, const MemoryPlan& plan) {
+// longest: of a sample that fits, or -1: not asked for.
+std::string as_text(const PreparedJob& job, const MemoryPlan& plan, std::int64_t longest) {
     std::string text;
     for (const std::string& note : job.notes)
         text += note + "\n";
@@ -34,10 +35,13 @@ std::string as_text(const PreparedJob& job, const MemoryPlan& plan) {
         text += line("pinned host", plan.pinned_bytes) + "  (page-locked memory of the host)\n";
     text += line("mapped files", plan.mapped_bytes) +
             "  (weights used in place; the system may drop and reread them)\n";
-    return text + fmt::format("one optimiser step: {:.1f} GFLOP\n", plan.step_cost.flops / 1e9);
+    text += fmt::format("one optimiser step: {:.1f} GFLOP\n", plan.step_cost.flops / 1e9);
+    if (longest >= 0)
+        text += fmt::format("longest sample that fits, alone in a pass: {} tokens\n", longest);
+    return text;
 }
 
-std::string as_json(const PreparedJob& job, const MemoryPlan& plan) {
+std::string as_json(const PreparedJob& job, const MemoryPlan& plan, std::int64_t longest) {
     Json by_purpose;
     for (int i = 0; i < kPurposes; ++i)
         by_purpose.set(name_of(static_cast<Purpose>(i)),
@@ -52,6 +56,7 @@ std::string as_json(const PreparedJob& job, const MemoryPlan& plan) {
     json.set("max_steps", job.max_steps);
     json.set("tokens_per_pass", job.training_bounds.tokens);
     json.set("flops_per_step", static_cast<double>(plan.step_cost.flops));
+    if (longest >= 0) json.set("longest_sample", longest);
     return json.dump(2) + "\n";
 }
 
@@ -66,12 +71,15 @@ class PlanCommand : public Command {
   garam plan spam.yaml
   garam plan spam.yaml train.per_device_train_batch_size=16
   garam plan spam.yaml train.gradient_checkpointing=true --json
+  garam plan spam.yaml train.gradient_checkpointing=auto --longest
 
 The plan is the run itself on a device that only counts: the peak is that of the run, to the byte.)";
     }
     void declare(Arguments& arguments) override {
         arguments.positionals("SETTINGS", settings_, "CONFIG.yaml … key=value …");
         arguments.option("--json", &json_, "One JSON object instead of text");
+        arguments.option("--longest", &longest_,
+                         "Tell too how many tokens the longest sample may have, alone in a pass");
     }
     int run() override {
         const std::unique_ptr<PreparedJob> job = [this] {
@@ -80,13 +88,15 @@ The plan is the run itself on a device that only counts: the peak is that of the
                            [&](const ReadingState& state) { progress.show(state.to_string()); });
         }();
         const MemoryPlan plan = job->plan();
-        print(json_ ? as_json(*job, plan) : as_text(*job, plan));
+        const std::int64_t longest = longest_ ? job->longest_sample() : -1;
+        print(json_ ? as_json(*job, plan, longest) : as_text(*job, plan, longest));
         return 0;
     }
 
   private:
     std::vector<std::string> settings_;
     bool json_ = false;
+    bool longest_ = false;
 };
 
 }  // namespace
