@@ -192,6 +192,12 @@ TEST_P(OffloadedDecoder, GradientsAreThoseOfKeptInputs) {
                 loss);
             EXPECT_TRUE(run.all_gradients() == kept);
         }
+        const float tiled = run.gradients(batches, {.recompute = Recompute::block, .tile = 16});
+        const std::vector<float> kept_in_tiles = run.all_gradients();
+        EXPECT_EQ(run.gradients(batches,
+                                {.recompute = Recompute::offload, .offload = &offload, .tile = 16}),
+                  tiled);
+        EXPECT_TRUE(run.all_gradients() == kept_in_tiles);
     }
 }
 

@@ -174,6 +174,32 @@ TEST_F(OffloadChoiceTest, TheLastResortWhereTheHostHasRoom) {
     EXPECT_EQ(choose(small).recompute, Recompute::block);
 }
 
+// Where not even offload fits, tiles: large ones first. A run that goes on has those that it began with.
+TEST_F(OffloadChoiceTest, TilesAreTheVeryLast) {
+    const std::int64_t driver = std::int64_t{512} << 20;
+    const DeviceProfile large = card(std::int64_t{64} << 30);
+    const MemoryPlan moved = plan(large, Recompute::offload);
+    const MemoryChoice choice = choose(card(moved.total_bytes - 1 + driver));
+    EXPECT_EQ(choice.recompute, Recompute::offload);
+    EXPECT_EQ(choice.tile, 2048);
+    EXPECT_LT(choice.plan.total_bytes, moved.total_bytes);
+    EXPECT_EQ(choose(card(choice.plan.total_bytes - 1 + driver)).tile, 512);
+
+    MemoryQuestion question{large, job_->files, job_->engine, bounds_, {}, 1};
+    question.chooses_recompute = true;
+    question.tile = 512;
+    const MemoryChoice resumed = choose_memory(question);
+    EXPECT_EQ(resumed.recompute, Recompute::block);
+    EXPECT_EQ(resumed.tile, 512);
+    question.chooses_recompute = false;
+    question.engine.recompute = Recompute::nothing;
+    EXPECT_EQ(choose_memory(question).tile, 0);
+    question.tile.reset();
+    question.engine.recompute = Recompute::block;
+    question.in_tiles = true;
+    EXPECT_EQ(choose_memory(question).tile, 2048);
+}
+
 // Whoever names a policy gets it, or is told that it does not fit; however the step is cut.
 TEST_F(OffloadChoiceTest, ANamedPolicyIsNotExchanged) {
     DeviceProfile profile = card(std::int64_t{64} << 30);

@@ -49,6 +49,7 @@ struct Variant {
     DType compute = DType::f32;
     Decoder::Trained trained = Decoder::Trained::adapter;
     Recompute recompute = Recompute::nothing;
+    std::int64_t tile = 0;
 };
 
 TEST(ShapesToRecord, AreTheFirstThatComeAgain) {
@@ -85,6 +86,7 @@ class MicroStepsTest : public ::testing::TestWithParam<DeviceProfile> {
             options.model.lora = LoraSettings{
                 .r = 4, .lora_alpha = 8, .lora_dropout = 0.1, .target_modules = {"all-linear"}};
         options.recompute = variant.recompute;
+        options.tile = variant.tile;
         const auto device = make_device(profile);
         TrainingEngine engine(*device, *files_, options,
                               {std::int64_t{64} << 20, std::int64_t{16} << 20});
@@ -122,6 +124,7 @@ TEST_P(MicroStepsTest, RecordedWorkGivesTheBitsOfUnrecorded) {
         {DType::bf16, Decoder::Trained::adapter, Recompute::offload},
         {DType::f32, Decoder::Trained::all_weights, Recompute::offload},
         {DType::bf16, Decoder::Trained::all_weights, Recompute::gate_up},
+        {DType::bf16, Decoder::Trained::adapter, Recompute::offload, 16},
     };
     for (const Variant& variant : variants) {
         SCOPED_TRACE(std::string(name_of(variant.compute)) + " " + name_of(variant.recompute) +

@@ -99,7 +99,8 @@ std::int64_t logits_chunk_rows(const DeviceProfile& profile, std::int64_t vocab,
 
 void lm_head_loss(Stream& stream, const LmHead& head, const Loss& loss, const Tensor& x,
                   const Tensor& target_rows, const Tensor& targets, const Tensor& losses,
-                  const Tensor& loss_sum, const Tensor& dx, const DropoutContext& dropout) {
+                  const Tensor& loss_sum, const Tensor& dx, const DropoutContext& dropout,
+                  std::int64_t most_rows) {
     Arena& arena = stream.arena();
     const ScratchScope scope(arena);
     const std::int64_t rows = target_rows.elements();
@@ -114,7 +115,8 @@ void lm_head_loss(Stream& stream, const LmHead& head, const Loss& loss, const Te
     gather_rows(stream, x, target_rows, picked);
     norm_forward(stream, head.norm, picked, normed, rstd);
 
-    const std::int64_t chunk = logits_chunk_rows(stream.device().profile(), vocab, rows);
+    const std::int64_t usual = logits_chunk_rows(stream.device().profile(), vocab, rows);
+    const std::int64_t chunk = most_rows > 0 ? std::min(usual, most_rows) : usual;
     const Tensor logits = arena.scratch(DType::f32, {chunk, vocab}, Purpose::logits);
     // The products of the backward read the gradient in the compute dtype.
     const Tensor narrow = gradient && dtype != DType::f32

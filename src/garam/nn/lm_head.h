@@ -29,10 +29,12 @@ std::int64_t logits_chunk_rows(const DeviceProfile& profile, std::int64_t vocab,
 // x [tokens, hidden]; target_rows i32 [rows] ascending, targets i32 [rows]. Adds the sum of the rows'
 // losses to loss_sum f32 [1], writes single losses to `losses` f32 [rows]. Unless dx is empty, adds to
 // the gradients and writes dx [tokens, hidden] (zero in rows without a target). `dropout` is of the adapter:
-// its positions and samples are those of x.
+// its positions and samples are those of x. `most_rows`: of logits in memory at a time, where fewer are to be;
+// 0: as logits_chunk_rows() has it.
 void lm_head_loss(Stream& stream, const LmHead& head, const Loss& loss, const Tensor& x,
                   const Tensor& target_rows, const Tensor& targets, const Tensor& losses,
-                  const Tensor& loss_sum, const Tensor& dx, const DropoutContext& dropout = {});
+                  const Tensor& loss_sum, const Tensor& dx, const DropoutContext& dropout = {},
+                  std::int64_t most_rows = 0);
 
 // logits f32 [rows, vocab] of the rows named.
 void lm_head_logits(Stream& stream, const LmHead& head, const Tensor& x, const Tensor& rows,

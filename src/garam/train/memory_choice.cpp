@@ -196,6 +196,30 @@ MemoryChoice choose_memory(const MemoryQuestion& question) {
     return smaller.fits || smaller.plan.peak_bytes() < choice.plan.peak_bytes() ? smaller : choice;
 }
 
+std::int64_t longest_sample(MemoryQuestion question) {
+    constexpr std::int64_t kStep = 64;
+    constexpr std::int64_t kMost = std::int64_t{1} << 26;  // tokens are numbered in 32 bits
+    question.evaluation = {};
+    question.accumulation = question.merged = 1;
+    const auto fits = [&](std::int64_t tokens) {
+        question.training = {tokens, tokens, tokens, 1};
+        question.engine.model.max_positions = tokens;
+        return choose_memory(question).fits;
+    };
+    if (!fits(kStep)) return 0;
+    std::int64_t fitting = kStep;
+    std::int64_t beyond = 2 * fitting;
+    while (beyond < kMost && fits(beyond)) {
+        fitting = beyond;
+        beyond *= 2;
+    }
+    while (beyond - fitting > std::max(kStep, fitting / 4096)) {
+        const std::int64_t middle = (fitting + (beyond - fitting) / 2) / kStep * kStep;
+        (fits(middle) ? fitting : beyond) = middle;
+    }
+    return fitting;
+}
+
 std::vector<TokenBatch> merge_micro_batches(std::vector<TokenBatch> batches, std::int64_t merged) {
     if (merged <= 1) return batches;
     std::vector<TokenBatch> result;

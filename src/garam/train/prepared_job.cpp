@@ -397,23 +397,33 @@ void PreparedJob::cut_batch(std::int64_t batch_size, std::int64_t accumulation) 
     if (!evaluation.empty()) cut_evaluation(*this);
 }
 
+MemoryQuestion PreparedJob::question() const {
+    const TrainConfig& train = config.train;
+    MemoryQuestion question{profile,
+                            files,
+                            engine,
+                            training_bounds,
+                            evaluation_bounds,
+                            train.gradient_accumulation_steps};
+    question.chooses_recompute = train.gradient_checkpointing == "auto";
+    const bool may_merge = train.merge_micro_batches == "auto" && profile.is_cuda();
+    question.merged = may_merge ? 0 : 1;
+    question.in_tiles = train.gradient_checkpointing.ends_with(kInTiles);
+    question.limit = memory_limit_bytes(config.memory_limit);
+    return question;
+}
+
+std::int64_t PreparedJob::longest_sample() const {
+    return garam::longest_sample(question());
+}
+
 MemoryPlan PreparedJob::plan(const TrainerState* earlier) {
     const TrainConfig& train = config.train;
     const std::int64_t asked = train.per_device_train_batch_size;
     const std::int64_t step = asked * train.gradient_accumulation_steps;
     const std::int64_t limit = memory_limit_bytes(config.memory_limit);
     const auto choose = [&] {
-        MemoryQuestion question{profile,
-                                files,
-                                engine,
-                                training_bounds,
-                                evaluation_bounds,
-                                train.gradient_accumulation_steps};
-        question.chooses_recompute = train.gradient_checkpointing == "auto";
-        const bool may_merge = train.merge_micro_batches == "auto" && profile.is_cuda();
-        question.limit = limit;
-        question.merged = may_merge ? 0 : 1;
-        question.in_tiles = train.gradient_checkpointing.ends_with(kInTiles);
+        MemoryQuestion question = this->question();
         if (earlier != nullptr) {
             question.merged = earlier->merged_micro_batches;
             question.tile = earlier->tile;
