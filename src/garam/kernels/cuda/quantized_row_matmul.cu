@@ -3,8 +3,8 @@
 // the weight, a step 256 of its columns. Products over 64 (32) codes, within one block of each row, begin at zero
 // and are added to the tile's sums times absmax. Up to 16 rows of a cost what one does, but for its loads.
 //
-// About 2.7 instructions a weight, of the 4.8 that the bandwidth of a large card leaves time for, and look-ups fill
-// half of the time of shared memory.
+// About 3.7 instructions a weight, of the 4.9 that the bandwidth of a large card leaves time for, and look-ups fill
+// two thirds of the time of shared memory.
 //
 // The tiles are divided among as many blocks as there are multiprocessors, the steps of a block's tiles among its
 // warps. Each warp keeps kStages steps on their way to shared memory, and has asked for kAhead more to come to L2,
