@@ -304,8 +304,13 @@ TEST(MemoryLimit, IsANumberWithItsUnit) {
 // On the processor too: nothing is reserved where the plan does not fit.
 TEST(MemoryLimit, IsToldAtTheStart) {
     testing::TinyJob tiny;
+    testing::TinyModel model;
+    model.hidden_size = 256;
+    model.intermediate_size = 512;
+    write_tiny_model(tiny.dir() / "model", model);
     const auto job = prepare(tiny.config);
     const std::int64_t needed = job->plan().total_bytes;
+    ASSERT_GT(needed, 2 << 20);
     tiny.config.memory_limit = std::to_string((needed >> 20) + 1) + "MiB";
     EXPECT_EQ(prepare(tiny.config)->plan().total_bytes, needed);
     tiny.config.memory_limit = std::to_string(needed >> 20) + "MiB";
