@@ -157,7 +157,7 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
         const ScratchScope scope(arena);
         const Tensor losses = arena.scratch(DType::f32, device.targets.shape());
         lm_head_loss(stream, head_, loss_, x, device.target_rows, device.targets, losses, loss_sum,
-                     dhidden, context.dropout);
+                     dhidden, context.dropout, context.tile);
     }
     if (offload != nullptr) offload->done(stream, last);
     {
@@ -241,7 +241,7 @@ void Decoder::evaluate(Stream& stream, const TokenBatch& batch, const Tensor& lo
     const Tensor x = run_blocks(stream, device, context, nullptr);
     const Tensor row_losses = arena.scratch(DType::f32, device.targets.shape());
     lm_head_loss(stream, head_, loss_, x, device.target_rows, device.targets, row_losses, loss_sum,
-                 Tensor());
+                 Tensor(), {}, tile);
     if (losses != nullptr) {
         losses->resize(static_cast<std::size_t>(row_losses.elements()));
         copy_to_host(stream, row_losses, losses->data());
