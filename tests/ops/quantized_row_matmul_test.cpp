@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "garam/kernels/cuda/quantized_row_matmul.h"
+#include "garam/ops/gated_activation.h"
 #include "garam/ops/quantized_matmul.h"
 #include "ops/gated_activation_cases.h"
 #include "ops/quantized_matrices.h"
@@ -216,7 +217,8 @@ TEST(QuantizedRowMatmulChecks, ATailHasItsWeight) {
     matrix.columns = 64;
     matrix.codes = arena.push(DType::u8, {128}, Purpose::weights);
     matrix.absmax = arena.push(DType::f32, {4}, Purpose::weights);
-    const Tensor x = tensor(1, 64), c = tensor(1, 4), weight = tensor(1, 64).flat();
+    const Tensor x = tensor(1, 64), c = tensor(1, 4),
+                 weight = arena.push(DType::f32, {64}, Purpose::weights);
     EXPECT_THROW(rms_norm_matmul(stream, x, weight, kEps, matrix, c, {.tail = tensor(1, 8)}), Bug);
     EXPECT_THROW(rms_norm_matmul(stream, x, weight, kEps, matrix, c,
                                  {.tail = tensor(1, 8), .tail_weight = tensor(4, 7)}),

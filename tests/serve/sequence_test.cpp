@@ -14,6 +14,7 @@
 
 #include "garam/core/error.h"
 #include "garam/core/philox.h"
+#include "garam/serve/session.h"
 #include "testing/temp_dir.h"
 #include "testing/tiny_model.h"
 

@@ -73,6 +73,10 @@ constexpr CarryRule kShared[] = {
     {"bnb_4bit_use_double_quant", Carry::copy, "bnb_4bit_use_double_quant"},
     {"bnb_4bit_compute_dtype", Carry::copy, "bnb_4bit_compute_dtype"},
     {"llm_int8_skip_modules", Carry::copy, "llm_int8_skip_modules"},
+    {"loftq_config.loftq_bits", Carry::copy, "lora.loftq_config.loftq_bits"},
+    {"loftq_config.loftq_iter", Carry::copy, "lora.loftq_config.loftq_iter"},
+    {"loftq_bits", Carry::copy, "lora.loftq_config.loftq_bits"},
+    {"loftq_iter", Carry::copy, "lora.loftq_config.loftq_iter"},
 };
 
 // TRL's scripts: SFTConfig, ScriptArguments and ModelConfig in one file.

@@ -163,6 +163,8 @@ class Decoder::Loader {
     void fill();
     void initialise_adapters(WeightUpload& upload);
     void initialise_pissa();
+    // Of A, which is that parameter, and its B; false where the module is not quantised.
+    bool initialise_loftq(std::size_t parameter);
 
     Decoder& model_;
     const ModelFiles& files_;

@@ -50,7 +50,6 @@ constexpr ForeignKey kForeignKeys[] = {
     {"bnb_4bit_quant_storage", "two codes are one byte; remove it"},
     {"use_bnb_nested_quant", "the key is bnb_4bit_use_double_quant"},
     {"quantization_config", kFourBitKeys},
-    {"loftq_config", kFourBits},
     // Several processes and devices.
     {"deepspeed", kOneProcess},
     {"fsdp", kOneProcess},

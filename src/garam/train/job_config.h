@@ -42,6 +42,8 @@ struct JobConfig {
     LoraSettings lora;
     double loraplus_lr_ratio = 1;
     std::string init_lora_weights = "true";
+    int loftq_bits = 4;
+    int loftq_iter = 1;
     TrainConfig train;
     EvalConfig eval;
 
