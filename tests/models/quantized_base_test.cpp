@@ -478,7 +478,7 @@ TEST_P(QuantizedGolden, Gradients) {
                 value = static_cast<float>(static_cast<double>(value) / targets);
             EXPECT_LE(
                 testing::relative_error(mean.data(), golden.at("grad." + parameter.name).values),
-                1e-4)
+                noise * 1e-4)
                 << parameter.name;
         }
     });

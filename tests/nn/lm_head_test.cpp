@@ -196,7 +196,7 @@ TEST_P(LmHeadTest, LogitsWithAnAdapter) {
 // Rows beyond one chunk of logits give what they give alone.
 TEST_P(LmHeadTest, ChunksDoNotShow) {
     const bool is_card = GetParam().is_cuda();
-    // 64 rows a chunk on the processor, 1024 on a card.
+    // 64 rows a chunk on the processor, 512 on a card.
     const std::int64_t wide = is_card ? 3000 : 70000;
     LayerHarness h(GetParam());
     LmHead head;
@@ -207,6 +207,7 @@ TEST_P(LmHeadTest, ChunksDoNotShow) {
     const std::int64_t chunk = logits_chunk_rows(GetParam(), wide, 1 << 20);
     const std::int64_t rows = 2 * chunk + 5;
     ASSERT_LT(logits_chunk_rows(GetParam(), wide, rows), rows);
+    EXPECT_EQ(logits_chunk_rows(GetParam(), wide, rows, 16), 16);
     const Tensor x = h.random({rows, 4});
     const Tensor dx = h.zeros({rows, 4});
     std::vector<std::int32_t> all, targets;

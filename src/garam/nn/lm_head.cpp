@@ -83,14 +83,15 @@ class HeadAdapter {
 
 }  // namespace
 
-std::int64_t logits_chunk_rows(const DeviceProfile& profile, std::int64_t vocab,
-                               std::int64_t rows) {
-    constexpr std::int64_t kCardRows = 1024;
+std::int64_t logits_chunk_rows(const DeviceProfile& profile, std::int64_t vocab, std::int64_t rows,
+                               std::int64_t tile) {
+    constexpr std::int64_t kCardRows = 512;
     const std::int64_t bytes = profile.is_cuda()    ? 512 << 20
                                : profile.bf16_tiles ? 64 << 20
                                                     : 16 << 20;
     const std::int64_t fitting = std::max<std::int64_t>(bytes / (vocab * 4) / 16 * 16, 64);
-    const std::int64_t most = profile.is_cuda() ? std::min(fitting, kCardRows) : fitting;
+    std::int64_t most = profile.is_cuda() ? std::min(fitting, kCardRows) : fitting;
+    if (tile > 0) most = std::min(most, tile);
     if (!profile.is_cuda() || rows <= most) return std::min(rows, most);
     // Chunks of one size leave no small one at the end.
     const std::int64_t chunks = (rows + most - 1) / most;
@@ -100,7 +101,7 @@ std::int64_t logits_chunk_rows(const DeviceProfile& profile, std::int64_t vocab,
 void lm_head_loss(Stream& stream, const LmHead& head, const Loss& loss, const Tensor& x,
                   const Tensor& target_rows, const Tensor& targets, const Tensor& losses,
                   const Tensor& loss_sum, const Tensor& dx, const DropoutContext& dropout,
-                  std::int64_t most_rows) {
+                  std::int64_t tile) {
     Arena& arena = stream.arena();
     const ScratchScope scope(arena);
     const std::int64_t rows = target_rows.elements();
@@ -115,8 +116,7 @@ void lm_head_loss(Stream& stream, const LmHead& head, const Loss& loss, const Te
     gather_rows(stream, x, target_rows, picked);
     norm_forward(stream, head.norm, picked, normed, rstd);
 
-    const std::int64_t usual = logits_chunk_rows(stream.device().profile(), vocab, rows);
-    const std::int64_t chunk = most_rows > 0 ? std::min(usual, most_rows) : usual;
+    const std::int64_t chunk = logits_chunk_rows(stream.device().profile(), vocab, rows, tile);
     const Tensor logits = arena.scratch(DType::f32, {chunk, vocab}, Purpose::logits);
     // The products of the backward read the gradient in the compute dtype.
     const Tensor narrow = gradient && dtype != DType::f32

@@ -8,7 +8,8 @@
 // its first one takes longer; what it computes is the same. Events order the two queues, so that a pass
 // can be recorded: all that the second queue is given in a pass, the first one waits for within it.
 //
-// A matrix is decoded in the first queue where there is no second one, on a dry device (whose meter then
+// A matrix is decoded in the first queue where its slot was in use until then (q/k/v of the block before one that was
+// run again: a small one), where there is no second one, on a dry device (whose meter then
 // counts it), and while the meter times single ops.
 #pragma once
 

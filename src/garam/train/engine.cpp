@@ -257,8 +257,8 @@ MemoryPlan plan_memory(const DeviceProfile& profile, const ModelFiles& files,
 
     static_cast<StepMemory&>(plan) = engine.needed();
     // Each input goes out and comes back.
-    plan.step_time.copies = copy_seconds(2 * static_cast<double>(plan.offload_bytes) *
-                                         static_cast<double>(micro_batches));
+    plan.step_time.copies = copy_seconds(
+        profile, 2 * static_cast<double>(plan.offload_bytes) * static_cast<double>(micro_batches));
     plan.load_peak_bytes = engine.model().load_peak_bytes();
     plan.streamable_projections = engine.model().streamable_projections();
     plan.resident_projections =

@@ -170,7 +170,9 @@ MemoryChoice best_or_smallest(const MemoryQuestion& question) {
                 const bool decodes =
                     choice.plan.resident_projections < choice.plan.streamable_projections;
                 const bool is_first = merged == all.front();
-                if (!best || choice.plan.step_time.seconds() < best->plan.step_time.seconds())
+                // The estimate is not so good that less than a percent would say which is faster.
+                if (!best ||
+                    choice.plan.step_time.seconds() < 0.99 * best->plan.step_time.seconds())
                     best = choice;
                 if (is_first && !decodes) return *best;
                 if (!decodes) break;

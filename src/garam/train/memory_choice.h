@@ -37,7 +37,7 @@ struct MemoryChoice {
 };
 
 // Of the plans that fit the room (the limit, or what is free less what the driver needs) and half of the host's
-// memory, the one whose step is expected to be the fastest (train/step_time.h); of equal ones that which
+// memory, the one whose step is expected to be the fastest (train/step_time.h); of such within a percent that which
 // recomputes less. Inputs of blocks wait in pinned host memory (Recompute::offload) on a card only. As many
 // projections stay decoded as fit. Tiles of tokens are the last resort; where nothing fits and the optimiser's states
 // are paged, the masters of what is trained wait in pinned host memory, too. Where still nothing fits, the

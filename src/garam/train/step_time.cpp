@@ -8,23 +8,25 @@ namespace {
 constexpr double kIdleTokens = 1.44;  // a multiprocessor
 constexpr double kLaunchSeconds = 2e-6;
 constexpr double kExposed = 0.5;
-constexpr double kCopyBandwidth = 12e9;  // PCIe 3.0 x16, or 4.0 x8
 
 struct Rates {
     double flops = 0;      // bf16 products, a second
     double bandwidth = 0;  // bytes a second
+    double copies = 0;     // to or from pinned memory
 };
 
 Rates rates_of(const DeviceProfile& profile) {
-    if (!profile.is_cuda()) return {50e9 * profile.threads, 20e9};
-    Rates each{0.9e12, 9e9};  // 8.6
+    if (!profile.is_cuda()) return {50e9 * profile.threads, 20e9, 20e9};
+    Rates each{0.9e12, 9e9};  // of a multiprocessor, 8.6
     if (profile.compute_capability >= 90) each = {5.8e12, 22e9};
     if (profile.compute_capability >= 100) each = {8e12, 40e9};
     if (profile.compute_capability >= 120) each = {1.2e12, 10e9};
     if (profile.compute_capability == 89) each = {1.3e12, 8e9};
     if (profile.compute_capability == 80) each = {2.4e12, 14e9};
     const double count = std::max(profile.multiprocessors, 1);
-    return {each.flops * count, each.bandwidth * count};
+    // PCIe 5.0, or 4.0 of which small cards have eight lanes.
+    const double copies = profile.compute_capability >= 90 ? 25e9 : 12e9;
+    return {each.flops * count, each.bandwidth * count, copies};
 }
 
 }  // namespace
@@ -56,8 +58,8 @@ StepTime step_time(const DeviceProfile& profile, const Meter::Table& ops, std::i
     return time;
 }
 
-double copy_seconds(double bytes) {
-    return bytes / kCopyBandwidth;
+double copy_seconds(const DeviceProfile& profile, double bytes) {
+    return bytes / rates_of(profile).copies;
 }
 
 }  // namespace garam

@@ -37,6 +37,6 @@ struct StepTime {
 // Of the ops of a pass or more of `tokens` tokens each.
 StepTime step_time(const DeviceProfile& profile, const Meter::Table& ops, std::int64_t tokens);
 // Of bytes to or from pinned memory.
-double copy_seconds(double bytes);
+double copy_seconds(const DeviceProfile& profile, double bytes);
 
 }  // namespace garam
