@@ -124,4 +124,30 @@ void make_random_model(const ModelShape& shape, const std::filesystem::path& fol
     writer.commit();
 }
 
+void make_empty_model(const ModelShape& shape, const std::filesystem::path& folder) {
+    std::filesystem::create_directories(folder);
+    write_config(shape, folder / "config.json");
+    Json header;
+    std::int64_t bytes = 0;
+    for (const SafetensorsWriter::Entry& entry : entries_of(shape)) {
+        Json::Array extents;
+        for (int i = 0; i < entry.shape.rank(); ++i)
+            extents.emplace_back(entry.shape[i]);
+        header.set(entry.name,
+                   Json::Object{{"dtype", "BF16"},
+                                {"shape", std::move(extents)},
+                                {"data_offsets", Json::Array{bytes, bytes + entry.bytes()}}});
+        bytes += entry.bytes();
+    }
+    const std::string text = header.dump();
+    const auto length = static_cast<std::uint64_t>(text.size());
+    const std::filesystem::path file = folder / "model.safetensors";
+    std::ofstream out(file, std::ios::binary);
+    for (int byte = 0; byte < 8; ++byte)
+        out.put(static_cast<char>(length >> (8 * byte)));
+    out << text;
+    out.close();
+    std::filesystem::resize_file(file, 8 + length + static_cast<std::uint64_t>(bytes));
+}
+
 }  // namespace garam::bench

@@ -23,4 +23,7 @@ const ModelShape& model_shape(const std::string& name);
 // and again from varying offsets) into `folder`, unless they are there.
 void make_random_model(const ModelShape& shape, const std::filesystem::path& folder);
 
+// The same without values, for plans: the file has a hole where they would be.
+void make_empty_model(const ModelShape& shape, const std::filesystem::path& folder);
+
 }  // namespace garam::bench

@@ -229,6 +229,20 @@ TEST(ImportConfig, SettingsOfPeft) {
     EXPECT_LEFT_OUT(olora, "peft_init_lora_weights", "out of the base weights");
 }
 
+TEST(ImportConfig, TheBestModelByItsMetric) {
+    const std::string base =
+        "model_name_or_path: a\nstage: sft\nfinetuning_type: lora\nlora_target: all\n"
+        "dataset: x.jsonl\nval_size: 0.1\n";
+    const JobConfig loss =
+        job_of(import_text(base + "metric_for_best_model: eval_loss\ngreater_is_better: false\n"));
+    EXPECT_EQ(loss.train.metric_for_best_model, "eval_loss");
+    EXPECT_EQ(loss.train.greater_is_better, false);
+    const ImportedConfig accuracy =
+        import_text(base + "metric_for_best_model: eval_accuracy\ngreater_is_better: true\n");
+    EXPECT_LEFT_OUT(accuracy, "train.metric_for_best_model", "eval.metrics");
+    EXPECT_EQ(job_of(accuracy).train.greater_is_better, std::nullopt);
+}
+
 TEST(ImportConfig, AllWeightsAndRowsThatAreElsewhere) {
     const ImportedConfig imported = import_file("full_finetune.yaml");
     EXPECT_EQ(imported.dialect, Dialect::trl);

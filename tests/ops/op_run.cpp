@@ -307,9 +307,6 @@ std::vector<double> OpRun::read(const Memory& memory,
                 case DType::i32:
                     value = reinterpret_cast<const std::int32_t*>(bytes.data())[at];
                     break;
-                case DType::u8:
-                    value = reinterpret_cast<const std::uint8_t*>(bytes.data())[at];
-                    break;
                 default:
                     ADD_FAILURE() << "unexpected dtype";
             }

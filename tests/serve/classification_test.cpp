@@ -40,6 +40,28 @@ TEST(Confusion, ALabelThatDoesNotOccurHasNoPartInTheMean) {
     EXPECT_DOUBLE_EQ(confusion.macro_f1(), 1);
 }
 
+// As scikit-learn counts a prediction that is none of the labels asked for.
+TEST(Confusion, AnswersWithoutAVerdictAreWrong) {
+    Confusion confusion({"a", "b"});
+    confusion.add(0, 0);
+    confusion.add_unparsable(0);
+    confusion.add_unparsable(0);
+    confusion.add(1, 1);
+    EXPECT_EQ(confusion.total(), 4);
+    EXPECT_EQ(confusion.unparsable(), 2);
+    EXPECT_EQ(confusion.unparsable(0), 2);
+    EXPECT_EQ(confusion.unparsable(1), 0);
+    EXPECT_DOUBLE_EQ(confusion.accuracy(), 2.0 / 4);
+    EXPECT_DOUBLE_EQ(confusion.score(0).precision, 1);
+    EXPECT_DOUBLE_EQ(confusion.score(0).recall, 1.0 / 3);
+    EXPECT_DOUBLE_EQ(confusion.score(0).f1, 0.5);
+    EXPECT_EQ(confusion.score(0).support, 3);
+    EXPECT_DOUBLE_EQ(confusion.macro().recall, (1.0 / 3 + 1) / 2);
+    EXPECT_DOUBLE_EQ(confusion.macro().precision, 1);
+    EXPECT_DOUBLE_EQ(confusion.macro_f1(), 0.75);
+    EXPECT_EQ(confusion.macro().support, 4);
+}
+
 TEST(Confusion, EmptyIsZero) {
     const Confusion confusion({"a", "b"});
     EXPECT_EQ(confusion.accuracy(), 0);

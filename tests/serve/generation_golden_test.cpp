@@ -9,6 +9,7 @@
 #include "garam/core/error.h"
 #include "garam/io/peft_adapter.h"
 #include "garam/serve/generation.h"
+#include "garam/serve/session.h"
 #include "testing/cards.h"
 #include "testing/golden_batch.h"
 #include "testing/temp_dir.h"

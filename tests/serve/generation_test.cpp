@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "garam/core/error.h"
+#include "garam/serve/session.h"
 #include "testing/temp_dir.h"
 #include "testing/tiny_model.h"
 

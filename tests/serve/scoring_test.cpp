@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "garam/core/philox.h"
+#include "garam/serve/session.h"
 #include "testing/temp_dir.h"
 #include "testing/tiny_model.h"
 

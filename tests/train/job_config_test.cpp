@@ -177,6 +177,14 @@ TEST(JobConfig, FourBitKeysThatContradictOthersAreRefused) {
     expect({"bnb_4bit_quant_type=int4"}, "nf4 or fp4");
     expect({"llm_int8_skip_modules=[a b]"}, "is not a module's name");
     expect({"load_in_8bit=true"}, "load_in_4bit");
+    EXPECT_EQ(refusal({"load_in_4bit=true", "lora.init_lora_weights=loftq"}), "accepted");
+    expect({"lora.init_lora_weights=loftq"}, "needs load_in_4bit=true");
+    expect({"load_in_4bit=true", "lora.init_lora_weights=loftq", "lora.loftq_config.loftq_iter=4"},
+           "a base that is on no disk");
+    expect({"load_in_4bit=true", "lora.init_lora_weights=loftq", "lora.loftq_config.loftq_bits=8"},
+           "4 bits");
+    expect({"load_in_4bit=true", "lora.init_lora_weights=loftq", "adapter=a"},
+           "begins a new adapter");
 }
 
 TEST(JobConfig, NoForeignNameHidesAKeyOfOurs) {

@@ -100,6 +100,15 @@ TEST(MemoryPlan, EqualsWhatTheRunAllocatesToTheByte) {
                  c.four_bit.use_double_quant = true;
                  c.lora.use_dora = true;
              },
+             // Answers that take less than a step, and more.
+             [](JobConfig& c) {
+                 c.eval.metrics = {"f1"};
+                 c.eval.max_new_tokens = 3;
+             },
+             [](JobConfig& c) {
+                 c.eval.metrics = {"f1"};
+                 c.eval.max_new_tokens = 400;
+             },
          }) {
         // Rows of one length: the largest micro-batch of the plan is one that the run has.
         testing::TinyJob job(std::vector<int>(12, 31));

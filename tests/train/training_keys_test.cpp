@@ -189,7 +189,9 @@ TEST(TrainingKeysOfAJob, BatchesAreCutUntilThePlanFits) {
     EXPECT_EQ(planned(1).first->config.train.gradient_accumulation_steps, 12);
     // A run goes on as it was cut, whatever is free now.
     auto later = prepare(job.config);
-    later->plan(1, &cut->identity);
+    TrainerState stopped;
+    stopped.identity = cut->identity;
+    later->plan(&stopped);
     EXPECT_EQ(later->config.train.per_device_train_batch_size, train.per_device_train_batch_size);
     EXPECT_TRUE(differences(later->identity, cut->identity).empty());
 }

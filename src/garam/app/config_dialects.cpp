@@ -49,6 +49,8 @@ constexpr CarryRule kShared[] = {
     {"save_strategy", Carry::save_strategy, "train.save_steps"},
     {"save_total_limit", Carry::copy, "train.save_total_limit"},
     {"load_best_model_at_end", Carry::copy, "train.load_best_model_at_end"},
+    {"metric_for_best_model", Carry::copy, "train.metric_for_best_model"},
+    {"greater_is_better", Carry::copy, "train.greater_is_better"},
     {"resume_from_checkpoint", Carry::copy, "train.resume_from_checkpoint"},
     {"report_to", Carry::report, "train.report_to"},
     {"use_rslora", Carry::copy, "lora.use_rslora"},
@@ -71,6 +73,10 @@ constexpr CarryRule kShared[] = {
     {"bnb_4bit_use_double_quant", Carry::copy, "bnb_4bit_use_double_quant"},
     {"bnb_4bit_compute_dtype", Carry::copy, "bnb_4bit_compute_dtype"},
     {"llm_int8_skip_modules", Carry::copy, "llm_int8_skip_modules"},
+    {"loftq_config.loftq_bits", Carry::copy, "lora.loftq_config.loftq_bits"},
+    {"loftq_config.loftq_iter", Carry::copy, "lora.loftq_config.loftq_iter"},
+    {"loftq_bits", Carry::copy, "lora.loftq_config.loftq_bits"},
+    {"loftq_iter", Carry::copy, "lora.loftq_config.loftq_iter"},
 };
 
 // TRL's scripts: SFTConfig, ScriptArguments and ModelConfig in one file.

@@ -394,6 +394,10 @@ class Importer {
                    train.save_steps > 0) {
             table_.set("train.eval_steps", std::to_string(train.save_steps), "train.save_steps");
         }
+        if (reported_name(train.metric_for_best_model) != "eval_loss") {
+            drop("train.metric_for_best_model", "what it measures is code there; see eval.metrics");
+            drop("train.greater_is_better", "train.metric_for_best_model is left out");
+        }
         if (train.method == "full") {
             for (const auto& entry : table_.entries())
                 if (entry.key.starts_with("lora.")) drop(entry.key, "all weights are trained");

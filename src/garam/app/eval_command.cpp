@@ -1,23 +1,25 @@
 // garam eval CONFIG: how well a model (with its adapter) does on a file of rows.
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <utility>
 
 #include "garam/app/command.h"
 #include "garam/app/command_line.h"
+#include "garam/app/labels_report.h"
 #include "garam/app/load_job.h"
 #include "garam/app/progress_line.h"
 #include "garam/app/session_arguments.h"
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
 #include "garam/core/json.h"
+#include "garam/data/judged_rows.h"
 #include "garam/data/loader.h"
 #include "garam/data/rows/labelled_rows.h"
 #include "garam/data/samples/read_samples.h"
 #include "garam/data/samples/sample_selection.h"
 #include "garam/serve/classification.h"
+#include "garam/serve/judging.h"
 #include "garam/serve/scoring.h"
 #include "garam/train/prepared_job.h"
 
@@ -33,32 +35,24 @@ std::string fixed(double value, int digits) {
     return text;
 }
 
-std::string padded(std::string text, std::size_t width) {
-    if (text.size() < width) text.insert(0, width - text.size(), ' ');
-    return text;
-}
-
-struct Classified {
-    const LabelledRow* row = nullptr;
-    std::int64_t predicted = 0;
-    double probability = 0;  // of the prediction, among the labels
-};
-
 class EvalCommand : public Command {
   public:
     std::string name() const override { return "eval"; }
     std::string summary() const override {
-        return "Accuracy, F1 and confusion of labelled rows, or perplexity of text";
+        return "Accuracy, F1, confusion and calibration of labelled rows, or perplexity of text";
     }
     std::string details() const override {
         return R"(Takes the config of a training run: model, adapter and data.* count here; the rows are those of
 data.validation (or data.validation_split, data.validation_fraction). With data.instruction each
 row's label is predicted: the label whose answer the model finds likeliest, the log-probabilities of
-the answer's tokens and of the token that ends the turn added up. Without it, or with --perplexity, exp of the mean loss over target tokens.
+the answer's tokens and of the token that ends the turn added up. With eval.metrics the answer itself is
+generated and its verdict read, on the rows that training's evaluations take: the same figures. Without
+either, or with --perplexity, exp of the mean loss over target tokens.
 
 Examples:
   garam eval spam.yaml adapter=run/adapter
   garam eval spam.yaml adapter=run/adapter --data other.jsonl --show 5
+  garam eval spam.yaml adapter=run/adapter eval.metrics=[accuracy,f1,ece] eval.generate_rows=0
   garam eval --model MODEL --data text.jsonl --json)";
     }
 
@@ -80,10 +74,14 @@ Examples:
 
         EncodingSettings encoding = encoding_settings(job_, session.decoder().config().vocab_size);
         encoding.max_length = std::min(encoding.max_length, session.context());
+        const bool judges = !perplexity_ && job_.eval.judges();
         const bool classify =
             !perplexity_ && !job_.data.instruction.empty() && !job_.data.label_column.empty();
-        if (!classify && show_ > 0) throw Error("--show needs labelled rows: set data.instruction");
-        if (classify) {
+        if (!judges && !classify && show_ > 0)
+            throw Error("--show needs labelled rows: set data.instruction, or eval.metrics");
+        if (judges) {
+            judge_answers(session, encoding);
+        } else if (classify) {
             evaluate_labels(session, encoding);
         } else {
             evaluate_text(session, encoding);
@@ -121,22 +119,10 @@ Examples:
 
     std::uint64_t seed() const { return static_cast<std::uint64_t>(job_.train.seed); }
 
-    // A label that only the training rows have can still be predicted. They need not be at hand.
-    std::vector<std::string> labels_of_training(const Tokenizer& tokenizer) const {
-        const DataPlaces training = training_places(job_.data);
-        if (training.paths.empty()) return {};
-        std::vector<OpenSource> sources;
-        try {
-            sources = open_sources(training, job_.data);
-        } catch (const Error&) {
-            return {};
-        }
-        return read_labels(std::move(sources), job_.data, tokenizer);
-    }
-
-    // As training read them where it held some out: which they are hangs on its settings.
+    // As training read them where it held some out or drew some: which they are hangs on its settings.
     SampleTables read_tables(EncodingSettings encoding, const Tokenizer& tokenizer) const {
-        if (job_.data.validation_fraction > 0) encoding.max_length = job_.train.max_length;
+        if (job_.data.validation_fraction > 0 || job_.eval.judges())
+            encoding.max_length = job_.train.max_length;
         ProgressLine progress;
         return read_sample_tables(
             open_sources(places_, job_.data), job_.data, encoding, tokenizer,
@@ -149,12 +135,13 @@ Examples:
         if (const double fraction = job_.data.validation_fraction; fraction > 0)
             only = held_out_rows(read_tables(encoding, tokenizer), fraction, seed());
         const LabelledSet set = read_labelled_rows(places_, job_.data, encoding, tokenizer,
-                                                   labels_of_training(tokenizer), only);
+                                                   labels_of_training(job_.data, tokenizer), only);
         if (!json_) print(set.report.summary() + "\n");
 
         const auto start = std::chrono::steady_clock::now();
         Confusion confusion(set.labels);
-        std::vector<Classified> classified;
+        Calibration calibration;
+        LabelsReport report(confusion);
         Sequence sequence(session, std::min(set.report.longest + 1, session.context()));
         {
             ProgressLine progress;
@@ -163,114 +150,86 @@ Examples:
                     score_continuations(sequence, row.prompt_ids, row.candidates);
                 const std::int64_t predicted = likeliest(scores);
                 confusion.add(row.label, predicted);
-                double sum = 0;
-                const double best = scores[static_cast<std::size_t>(predicted)];
-                for (const double score : scores)
-                    sum += std::exp(score - best);
-                classified.push_back({&row, predicted, 1 / sum});
-                progress.show(std::to_string(classified.size()) + " of " +
+                const double probability = probability_of_likeliest(scores);
+                calibration.add(probability, predicted == row.label);
+                if (confusion.total() <= show_)
+                    report.shown.push_back({row.text, row.label, predicted, probability, {}});
+                progress.show(std::to_string(confusion.total()) + " of " +
                               std::to_string(set.rows.size()) + " rows");
             }
         }
-        const double seconds =
+        report.ece = calibration.expected_error();
+        tell(report, start);
+    }
+
+    void judge_answers(Session& session, const EncodingSettings& encoding) {
+        const Tokenizer& tokenizer = session.tokenizer();
+        const SampleSelection samples = selected(read_tables(encoding, tokenizer));
+        validate(job_.eval);
+        const JudgedSet set = judged_rows(samples, places_, job_.data, encoding, tokenizer,
+                                          job_.eval.request(job_.train.seed));
+        check_labels(job_.eval, set.labels);
+        if (!json_)
+            print(std::to_string(set.rows.size()) + " of " + std::to_string(samples.size()) +
+                  " rows are answered" +
+                  (set.left_out == 0
+                       ? std::string()
+                       : "; " + std::to_string(set.left_out) +
+                             " more were drawn, but their answer is cut off or empty") +
+                  "\n");
+        const auto start = std::chrono::steady_clock::now();
+        const bool scores = job_.eval.has("ece");
+        std::vector<ShownRow> shown;
+        const Judgement judgement = [&] {
+            ProgressLine progress;
+            return judge(
+                session, set,
+                {.max_new_tokens = job_.eval.max_new_tokens,
+                 .eos_ids = session.eos_ids(),
+                 .scores = scores},
+                [&](std::size_t r, const JudgedAnswer& answer) {
+                    const LabelledRow& row = set.rows[r];
+                    if (static_cast<std::int64_t>(r) < show_)
+                        shown.push_back({row.text, row.label, answer.label,
+                                         scores ? std::optional(answer.probability) : std::nullopt,
+                                         answer.text});
+                    progress.show(std::to_string(r + 1) + " of " + std::to_string(set.rows.size()) +
+                                  " rows");
+                });
+        }();
+        LabelsReport report(judgement.confusion);
+        report.shown = std::move(shown);
+        report.positive_label = job_.eval.positive_label;
+        if (scores) report.ece = judgement.calibration.expected_error();
+        tell(report, start, &judgement);
+    }
+
+    void tell(LabelsReport& report, std::chrono::steady_clock::time_point start,
+              const Judgement* judgement = nullptr) const {
+        report.seconds =
             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        classified.resize(std::min(classified.size(),
-                                   static_cast<std::size_t>(std::max<std::int64_t>(show_, 0))));
-        if (json_) {
-            print(labels_json(confusion, classified, seconds).dump(2) + "\n");
-        } else {
-            print_labels(confusion, classified, seconds);
+        if (!json_) return print(report.to_text());
+        Json json = report.to_json(data_);
+        if (judgement != nullptr) {
+            // As in metrics.jsonl.
+            Json values{Json::Object{}};
+            for (const auto& [name, value] : metric_values(job_.eval, *judgement))
+                values.set(name, value);
+            json.set("metrics", std::move(values));
         }
+        print(json.dump(2) + "\n");
     }
 
-    static void print_labels(const Confusion& confusion, const std::vector<Classified>& shown,
-                             double seconds) {
-        // Labels are data: what they hold must not steer the terminal.
-        std::vector<std::string> labels;
-        for (const std::string& label : confusion.labels())
-            labels.push_back(one_line(label));
-        const auto count = static_cast<std::int64_t>(labels.size());
-        for (const Classified& one : shown) {
-            const std::string& truth = labels[static_cast<std::size_t>(one.row->label)];
-            const std::string& predicted = labels[static_cast<std::size_t>(one.predicted)];
-            print((one.row->label == one.predicted ? "right  " : "wrong  ") + predicted + " " +
-                  fixed(one.probability, 3) +
-                  (truth == predicted ? std::string() : " (is " + truth + ")") + "  " +
-                  quoted_beginning(one.row->text) + "\n");
-        }
-        print("accuracy  " + fixed(confusion.accuracy(), 4) + "  (" +
-              std::to_string(confusion.total()) + " rows, " + fixed(seconds, 1) + " s)\n");
-        print("macro F1  " + fixed(confusion.macro_f1(), 4) + "\n\n");
-        std::size_t width = 5;
-        for (const std::string& label : labels)
-            width = std::max(width, label.size());
-        print(padded("label", width) + "  precision  recall      F1  rows\n");
-        for (std::int64_t l = 0; l < count; ++l) {
-            const Confusion::LabelScore score = confusion.score(l);
-            print(padded(labels[static_cast<std::size_t>(l)], width) +
-                  padded(fixed(score.precision, 4), 11) + padded(fixed(score.recall, 4), 8) +
-                  padded(fixed(score.f1, 4), 8) + padded(std::to_string(score.support), 6) + "\n");
-        }
-        print("\nconfusion (row: true label, column: prediction)\n" + std::string(width, ' '));
-        for (const std::string& label : labels)
-            print(padded(label, width + 2));
-        print("\n");
-        for (std::int64_t truth = 0; truth < count; ++truth) {
-            print(padded(labels[static_cast<std::size_t>(truth)], width));
-            for (std::int64_t predicted = 0; predicted < count; ++predicted)
-                print(padded(std::to_string(confusion.count(truth, predicted)), width + 2));
-            print("\n");
-        }
-    }
-
-    Json labels_json(const Confusion& confusion, const std::vector<Classified>& shown,
-                     double seconds) const {
-        const std::vector<std::string>& labels = confusion.labels();
-        Json per_label{Json::Object{}};
-        Json::Array counts;
-        Json::Array names;
-        for (std::size_t l = 0; l < labels.size(); ++l) {
-            const auto label = static_cast<std::int64_t>(l);
-            const Confusion::LabelScore score = confusion.score(label);
-            per_label.set(labels[l], Json(Json::Object{{"precision", score.precision},
-                                                       {"recall", score.recall},
-                                                       {"f1", score.f1},
-                                                       {"support", score.support}}));
-            Json::Array row;
-            for (std::size_t p = 0; p < labels.size(); ++p)
-                row.emplace_back(confusion.count(label, static_cast<std::int64_t>(p)));
-            counts.emplace_back(std::move(row));
-            names.emplace_back(labels[l]);
-        }
-        Json json;
-        json.set("file", data_);
-        json.set("rows", confusion.total());
-        json.set("accuracy", confusion.accuracy());
-        json.set("macro_f1", confusion.macro_f1());
-        json.set("per_label", std::move(per_label));
-        json.set("confusion", Json(Json::Object{{"labels", Json(std::move(names))},
-                                                {"counts", Json(std::move(counts))}}));
-        json.set("seconds", seconds);
-        if (!shown.empty()) {
-            Json::Array examples;
-            for (const Classified& one : shown) {
-                examples.emplace_back(
-                    Json::Object{{"text", one.row->text},
-                                 {"label", labels[static_cast<std::size_t>(one.row->label)]},
-                                 {"predicted", labels[static_cast<std::size_t>(one.predicted)]},
-                                 {"probability", one.probability}});
-            }
-            json.set("examples", Json(std::move(examples)));
-        }
-        return json;
+    SampleSelection selected(const SampleTables& tables) const {
+        const double fraction = job_.data.validation_fraction;
+        return fraction > 0 ? hold_out(weighted(tables, {}), fraction, seed()).held_out
+                            : select_samples(weighted(tables, {}), seed());
     }
 
     void evaluate_text(Session& session, const EncodingSettings& encoding) {
         const SampleTables tables = read_tables(encoding, session.tokenizer());
         const double fraction = job_.data.validation_fraction;
-        const SampleSelection samples =
-            fraction > 0 ? hold_out(weighted(tables, {}), fraction, seed()).held_out
-                         : select_samples(weighted(tables, {}), seed());
+        const SampleSelection samples = selected(tables);
         if (!json_) {
             for (const SourceSamples& source : tables.sources)
                 print(source.report.summary() + "\n");

@@ -44,6 +44,8 @@ struct DataConfig {
     // What is asked about the text of a labelled row. "{text}" stands for the text; without it the
     // text follows on a new line.
     std::string instruction;
+    // What is answered: "{label}" stands for the label's name; empty: the name alone.
+    std::string answer;
     // System message of labelled rows and of rows of instruction and output; empty: none beyond what
     // the chat template adds itself.
     std::string system;

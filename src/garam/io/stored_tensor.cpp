@@ -58,6 +58,18 @@ void widen_bf16(const std::byte* data, std::int64_t count, float* out) {
     }
 }
 
+// As they are; whether all are finite.
+bool copy_bf16(const std::byte* data, std::int64_t count, bfloat16* out) {
+    std::memcpy(out, data, static_cast<std::size_t>(count) * 2);
+    std::uint16_t largest = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+        std::uint16_t bits = 0;
+        std::memcpy(&bits, data + 2 * i, 2);
+        largest = std::max(largest, static_cast<std::uint16_t>(bits & 0x7fffu));
+    }
+    return largest < 0x7f80;
+}
+
 // Finite values only.
 void round_to_bf16(const float* values, std::int64_t count, bfloat16* out) {
     for (std::int64_t i = 0; i < count; ++i) {
@@ -234,7 +246,9 @@ void read_tensor(const StoredTensor& tensor, float* out) {
 void read_tensor(const StoredTensor& tensor, bfloat16* out) {
     check_size(tensor);
     FirstBad bad(kBf16Overflow);
+    const bool is_bf16 = tensor.type == StoredType::bf16 && !tensor.one_added;
     for_each_piece(tensor, [&](std::int64_t stored, std::int64_t position, std::int64_t count) {
+        if (is_bf16 && copy_bf16(tensor.data + 2 * stored, count, out + position)) return;
         float values[kPiece];
         decode(tensor, stored, count, values);
         bad.look_at(values, position, count);

@@ -66,6 +66,7 @@ LoraInit lora_init_from_name(const std::string& name) {
     if (name == "gaussian") return {Kind::gaussian};
     if (name == "orthogonal") return {Kind::orthogonal};
     if (name == "pissa") return {Kind::pissa};
+    if (name == "loftq") return {Kind::loftq};
     constexpr std::string_view kRounds = "pissa_niter_";
     if (name.starts_with(kRounds)) {
         std::int64_t iterations = 0;
@@ -76,7 +77,8 @@ LoraInit lora_init_from_name(const std::string& name) {
     }
     throw Error(
         "lora.init_lora_weights: \"" + name +
-        "\" is not supported; choose one of true, gaussian, orthogonal, pissa, pissa_niter_N");
+        "\" is not supported; choose one of true, gaussian, orthogonal, pissa, pissa_niter_N, "
+        "loftq");
 }
 
 void initialise_lora(LoraInit::Kind init, std::uint64_t seed, std::uint64_t number, const Tensor& A,
@@ -99,7 +101,8 @@ void initialise_lora(LoraInit::Kind init, std::uint64_t seed, std::uint64_t numb
         case LoraInit::Kind::orthogonal:
             break;
         case LoraInit::Kind::pissa:
-            GARAM_CHECK(false, "PiSSA begins with the weight");
+        case LoraInit::Kind::loftq:
+            GARAM_CHECK(false, "PiSSA and LoftQ begin with the weight");
     }
     if (r % 2 != 0)
         throw Error("lora.init_lora_weights=orthogonal needs an even rank, not " +

@@ -23,7 +23,7 @@ namespace garam {
 
 class BlockOffload {
   public:
-    static constexpr std::int64_t kSlots = 3;
+    static constexpr std::int64_t kSlots = 2;
 
     // Reserves `bytes` of pinned host memory; a dry device instead takes what its passes need. The device
     // must outlive this. Throws Error when there is not that much.

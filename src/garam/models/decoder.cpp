@@ -12,8 +12,14 @@ namespace garam {
 namespace {
 
 // Kinds of passes that use weights in an order of their own, beside those of training (their Recompute).
-constexpr int kForwardPass = -1;
-constexpr int kOneTokenPass = -2;
+constexpr int kForwardPass = 5;
+constexpr int kOneTokenPass = 6;
+
+// One for each number of tiles, which use the MLP's one after the other.
+int kind_of(int kind, const PassContext& pass, std::int64_t tokens) {
+    const std::int64_t tiles = pass.tile > 0 ? (tokens + pass.tile - 1) / pass.tile : 1;
+    return kind + 8 * static_cast<int>(tiles);
+}
 
 std::string layer_name(std::size_t layer) {
     return "layer " + std::to_string(layer);
@@ -59,6 +65,7 @@ PassContext Decoder::pass_context(const DeviceBatch& batch, const TrainingPass* 
         context.dropout = {pass->dropout, pass->seed, batch.step, batch.positions, batch.samples};
         context.recompute = pass->recompute;
         context.keep = pass->recompute < Recompute::block;
+        context.tile = context.keep ? 0 : pass->tile;
     }
     return context;
 }
@@ -114,7 +121,8 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
     GARAM_CHECK(pass.recompute != Recompute::offload || offload != nullptr,
                 "nowhere to offload to");
     if (offload != nullptr) offload->begin(stream, compute_, hidden, last);
-    weight_stream_->begin(stream, static_cast<int>(pass.recompute));
+    weight_stream_->begin(stream,
+                          kind_of(static_cast<int>(pass.recompute), context, device.tokens()));
     // Memory for the input of a block, or the output of the last one.
     const auto input_of = [&](std::int64_t block) {
         return offload != nullptr ? offload->place(stream, block)
@@ -162,12 +170,19 @@ void Decoder::train_step(Stream& stream, const DeviceBatch& device, const Traini
             if (offload != nullptr) offload->await(stream, static_cast<std::int64_t>(l));
             if (pass.recompute >= Recompute::block) {
                 context.keep = true;
-                context.recompute = Recompute::nothing;
-                const PhaseScope again(stream.meter(), "recompute");
-                const Tensor out = arena.push(compute_, hidden, Purpose::activations);
-                block_forward(stream, block, context, saved[l].x, out, saved[l], nullptr);
+                context.recompute =
+                    context.tile > 0 ? Recompute::norms_and_activation : Recompute::nothing;
+                const ScratchScope scope(arena);
+                const Tensor middle = arena.scratch(compute_, hidden, Purpose::activations);
+                {
+                    const PhaseScope again(stream.meter(), "recompute");
+                    self_attention_forward(stream, block.attention, context, saved[l].x, middle,
+                                           saved[l].attention, nullptr);
+                }
+                gated_mlp_recompute_and_backward(stream, block.mlp, context, middle, dx);
+            } else {
+                gated_mlp_backward(stream, block.mlp, context, saved[l].middle, saved[l].mlp, dx);
             }
-            gated_mlp_backward(stream, block.mlp, context, saved[l].middle, saved[l].mlp, dx);
             const bool needs_dx = l > 0 || embedding_.is_trained();
             self_attention_backward(stream, block.attention, context, saved[l].x,
                                     saved[l].attention, dx, needs_dx);
@@ -191,7 +206,8 @@ Tensor Decoder::run_blocks(Stream& stream, const DeviceBatch& batch, const PassC
     const Shape hidden{batch.tokens(), config_.hidden_size};
     Tensor x = arena.push(compute_, hidden, Purpose::activations);
     Tensor other = arena.push(compute_, hidden, Purpose::activations);
-    weight_stream_->begin(stream, x.rows() == 1 ? kOneTokenPass : kForwardPass);
+    weight_stream_->begin(
+        stream, kind_of(x.rows() == 1 ? kOneTokenPass : kForwardPass, pass, batch.tokens()));
     token_embedding_forward(stream, embedding_, batch.ids, x);
     BlockSaved unused;
     for (std::size_t l = 0; l < blocks_.size(); ++l) {
@@ -212,7 +228,7 @@ Tensor Decoder::run_blocks(Stream& stream, const DeviceBatch& batch, const PassC
 }
 
 void Decoder::evaluate(Stream& stream, const TokenBatch& batch, const Tensor& loss_sum,
-                       std::vector<float>* losses) {
+                       std::vector<float>* losses, std::int64_t tile) {
     check_batch(batch);
     if (losses != nullptr) losses->clear();
     if (batch.num_targets() == 0) return;
@@ -220,7 +236,9 @@ void Decoder::evaluate(Stream& stream, const TokenBatch& batch, const Tensor& lo
     Arena& arena = stream.arena();
     const Arena::Mark start = arena.mark();
     const DeviceBatch device = upload(stream, batch, shape_of(batch), batch_place());
-    const Tensor x = run_blocks(stream, device, pass_context(device, nullptr), nullptr);
+    PassContext context = pass_context(device, nullptr);
+    context.tile = tile;
+    const Tensor x = run_blocks(stream, device, context, nullptr);
     const Tensor row_losses = arena.scratch(DType::f32, device.targets.shape());
     lm_head_loss(stream, head_, loss_, x, device.target_rows, device.targets, row_losses, loss_sum,
                  Tensor());
@@ -254,30 +272,53 @@ void Decoder::logits(Stream& stream, const TokenBatch& batch, const std::vector<
     arena.rewind(start);
 }
 
-KvCache Decoder::make_cache(std::int64_t capacity) {
+void Decoder::check_capacity(std::int64_t capacity) const {
     GARAM_CHECK(capacity > 0 && capacity <= max_positions_,
                 "KV cache of " + std::to_string(capacity) + " tokens");
+}
+
+KvCache Decoder::cache_in(Stream& stream, std::int64_t capacity, const TakeTensor& take) const {
     KvCache cache;
     cache.capacity = capacity;
     const Shape shape{capacity, 2 * config_.num_kv_heads * config_.head_dim};
-    const std::int64_t each =
-        align_up(shape.elements() * static_cast<std::int64_t>(size_of(compute_)));
-    const auto layers = static_cast<std::int64_t>(blocks_.size());
+    for (std::size_t l = 0; l < blocks_.size(); ++l)
+        cache.layers.push_back({take(compute_, shape), {}});
+    if (!device_.profile().is_cuda()) return cache;
     // Of a card's attention, which leaves it zero: one layer has it after the other.
-    const std::int64_t heads = device_.profile().is_cuda() ? config_.num_heads : 0;
-    cache.buffer = Buffer(
-        device_, each * layers + align_up(heads * static_cast<std::int64_t>(size_of(DType::i32))),
-        Purpose::kv_cache);
-    Tensor arrivals;
-    if (heads > 0) {
-        arrivals = cache.buffer.tensor(DType::i32, {heads}, each * layers);
-        SetupStream setup(device_);
-        clear(setup.stream, arrivals);
-        setup.stream.synchronize();
-    }
-    for (std::int64_t l = 0; l < layers; ++l)
-        cache.layers.push_back({cache.buffer.tensor(compute_, shape, each * l), arrivals});
+    const Tensor arrivals = take(DType::i32, {config_.num_heads});
+    clear(stream, arrivals);
+    for (AttentionCache& layer : cache.layers)
+        layer.arrivals = arrivals;
     return cache;
+}
+
+KvCache Decoder::make_cache(std::int64_t capacity) {
+    check_capacity(capacity);
+    std::int64_t bytes = 0;
+    const auto size = [&bytes](DType dtype, const Shape& shape) {
+        const std::int64_t at = bytes;
+        bytes += align_up(shape.elements() * static_cast<std::int64_t>(size_of(dtype)));
+        return at;
+    };
+    const Shape shape{capacity, 2 * config_.num_kv_heads * config_.head_dim};
+    for (std::size_t l = 0; l < blocks_.size(); ++l)
+        size(compute_, shape);
+    if (device_.profile().is_cuda()) size(DType::i32, {config_.num_heads});
+    Buffer buffer(device_, std::exchange(bytes, 0), Purpose::kv_cache);
+    SetupStream setup(device_);
+    KvCache cache = cache_in(setup.stream, capacity, [&](DType dtype, const Shape& of) {
+        return buffer.tensor(dtype, of, size(dtype, of));
+    });
+    setup.stream.synchronize();
+    cache.buffer = std::move(buffer);
+    return cache;
+}
+
+KvCache Decoder::make_cache(Stream& stream, std::int64_t capacity) {
+    check_capacity(capacity);
+    return cache_in(stream, capacity, [&stream](DType dtype, const Shape& shape) {
+        return stream.arena().push(dtype, shape, Purpose::kv_cache);
+    });
 }
 
 std::int64_t Decoder::cache_capacity(std::int64_t tokens, std::int64_t wanted) const {

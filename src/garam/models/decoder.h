@@ -12,6 +12,7 @@
 // quantised.
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -45,6 +46,7 @@ struct TrainingPass {
     double neftune_noise_alpha = 0;  // ops/embedding_noise.h; 0: none
     Recompute recompute = Recompute::nothing;
     BlockOffload* offload = nullptr;  // where inputs of blocks wait, with Recompute::offload
+    std::int64_t tile = 0;            // PassContext::tile; where blocks are recomputed
 };
 
 // Keys and values of one sequence of up to `capacity` tokens.
@@ -83,13 +85,13 @@ class Decoder {
         // Frozen weights in the device's memory though a mapped file could serve: its large pages are read
         // half again as fast, which decides about decoding.
         bool own_weights = false;
-        // A card's trained parameters keep their masters in pinned host memory, which it reads and writes
-        // over its bus in each update; their copies, which compute, stay. Elsewhere it means nothing.
-        bool masters_on_host = false;
         // Quantise linears of the layers that the files have in full. Not with all_weights or PiSSA.
         std::optional<BaseQuantization> quantize;
         // On a card: so many of the projections whose base is quantised are kept decoded.
         std::int64_t resident_projections = kAllProjections;
+        // A card's trained parameters keep their masters in pinned host memory, which it reads and writes
+        // over its bus in each update; their copies, which compute, stay. Elsewhere it means nothing.
+        bool masters_on_host = false;
     };
     static constexpr std::int64_t kAllProjections = std::numeric_limits<std::int64_t>::max();
 
@@ -150,9 +152,9 @@ class Decoder {
     BatchPlace batch_place(std::uint32_t steps_done = 0, std::int64_t cached = 0) const;
 
     // Losses of the targets alone, without dropout; `losses` (may be null) receives them one by one, in
-    // the order of the tokens.
+    // the order of the tokens. `tile`: as PassContext's.
     void evaluate(Stream& stream, const TokenBatch& batch, const Tensor& loss_sum,
-                  std::vector<float>* losses);
+                  std::vector<float>* losses, std::int64_t tile = 0);
 
     // logits f32 [rows, vocab] of the tokens numbered in `rows`, in host memory; whole sequences.
     void logits(Stream& stream, const TokenBatch& batch, const std::vector<std::int32_t>& rows,
@@ -160,6 +162,8 @@ class Decoder {
 
     // A sequence is turned as one of `capacity` tokens: see cache_capacity().
     KvCache make_cache(std::int64_t capacity);
+    // The same on the low end of the stream's arena, until that is rewound.
+    KvCache make_cache(Stream& stream, std::int64_t capacity);
     // Of a cache for a sequence that has `tokens`, with room for growth up to `wanted`: not beyond the length
     // where its keys would be turned otherwise. Whether keys of one cache may go on in the other.
     std::int64_t cache_capacity(std::int64_t tokens, std::int64_t wanted) const;
@@ -190,6 +194,9 @@ class Decoder {
     std::int64_t first_rotary_row(std::int64_t length) const;
     void block_forward(Stream& stream, const Block& block, const PassContext& pass, const Tensor& x,
                        const Tensor& out, BlockSaved& saved, const AttentionCache* cache);
+    void check_capacity(std::int64_t capacity) const;
+    using TakeTensor = std::function<Tensor(DType, const Shape&)>;
+    KvCache cache_in(Stream& stream, std::int64_t capacity, const TakeTensor& take) const;
     static bool is_recordable(const Stream& stream, const DeviceBatch& batch);
     // Last hidden states of a pass without backward.
     Tensor run_blocks(Stream& stream, const DeviceBatch& batch, const PassContext& pass,

@@ -68,7 +68,8 @@ class Decoder::Loader {
         float factor = 1;           // of the place's values
         bool is_of_tokens = false;  // its places are rows of the embedding
         bool is_magnitude = false;  // of DoRA: the pass reads the master
-        int streamed = -1;  // its place is in the memory of this source of the weight stream
+        int streamed = -1;      // its place is in the memory of this source of the weight stream
+        Tensor row_place = {};  // … and there is another, for single rows (Projection::row_A)
     };
 
     // The queue that fills memory, and what brings values there.
@@ -122,6 +123,7 @@ class Decoder::Loader {
     void fill_quantized(const Slot& slot, const Buffer& codes, const Buffer& values, Filling& to);
     static void read_codes(const StoredTensor& stored, const QuantizedMatrix& matrix,
                            WeightUpload& upload);
+    void place_row_adapters();
     void place_dora_base(Parameter& magnitude, const Linear& linear);
 
     // What an adapter adds.
@@ -161,6 +163,8 @@ class Decoder::Loader {
     void fill();
     void initialise_adapters(WeightUpload& upload);
     void initialise_pissa();
+    // Of A, which is that parameter, and its B; false where the module is not quantised.
+    bool initialise_loftq(std::size_t parameter);
 
     Decoder& model_;
     const ModelFiles& files_;

@@ -4,6 +4,8 @@
 #include "garam/core/error.h"
 #include "garam/io/peft_keys.h"
 #include "garam/models/decoder_loader.h"
+#include "garam/models/four_bit_base.h"
+#include "garam/models/loftq.h"
 #include "garam/models/pissa.h"
 #include "garam/models/token_rows.h"
 #include "garam/ops/dora.h"
@@ -45,6 +47,8 @@ void Decoder::Loader::find_adapters() {
                         (embedding_adapter_ ? embedding : head) +
                         " (supported: linears of the layers): leave it out of lora.target_modules");
     }
+    if (options_.init.is_loftq() && lora.use_dora)
+        throw Error("lora.init_lora_weights=loftq and lora.use_dora do not go together: keep one");
     for (const auto& [path, linear] : model_.linears_) {
         if (const auto adapter = adapter_of(path)) {
             adapted_.emplace(linear, *adapter);
@@ -135,6 +139,7 @@ void Decoder::Loader::attach_adapters() {
     if (!card_) return;
     for (const Packing& p : projections_)
         place_adapters(*p.projection);
+    if (options_.trained == Trained::nothing && !lora.use_dora) place_row_adapters();
 }
 
 bool Decoder::Loader::has_adapter(const std::string& path) const {
@@ -305,13 +310,41 @@ void Decoder::Loader::initialise_adapters(WeightUpload& upload) {
             cast(setup_.stream, parameter.dora->norm, parameter.master);
             continue;
         }
+        if (options_.init.is_loftq() && initialise_loftq(i)) continue;
         HostTensor a(setup_.stream, parameter.master, false);
         HostTensor b(setup_.stream, model_.parameters_[i + 1].master);
-        initialise_lora(options_.init.kind, options_.seed, i, a.tensor(), b.tensor());
+        initialise_lora(options_.init.is_loftq() ? LoraInit::Kind::kaiming : options_.init.kind,
+                        options_.seed, i, a.tensor(), b.tensor());
         a.write();
         b.write();
     }
     if (options_.init.is_pissa()) initialise_pissa();
+}
+
+bool Decoder::Loader::initialise_loftq(std::size_t parameter) {
+    const std::string& key = model_.parameters_[parameter].name;
+    const std::string path =
+        key.substr(kPeftPrefix.size(), key.size() - kPeftPrefix.size() - kPeftA.size());
+    const StoredTensor* const weight = files_.find(path + ".weight");
+    if (weight == nullptr || four_bit_module(*model_.config_.family, *weight).empty()) return false;
+    if (weight->four_bit != nullptr)
+        throw Error("lora.init_lora_weights=loftq begins with what quantising takes away: " + path +
+                    " is in 4 bits already; give the model that it was made from, with "
+                    "load_in_4bit=true");
+    GARAM_CHECK(options_.quantize.has_value(), "LoftQ needs a base that is quantised");
+    if (is_skipped(*options_.quantize, path)) return false;
+    HostTensor a(setup_.stream, model_.parameters_[parameter].master, false);
+    HostTensor b(setup_.stream, model_.parameters_[parameter + 1].master);
+    const std::int64_t rank = a.tensor().extent(0);
+    if (rank > std::min(weight->shape[0], weight->shape[1]))
+        throw Error("lora.init_lora_weights=loftq: rank " + std::to_string(rank) + " of " + path +
+                    " is more than its weight " + weight->shape.to_string() + " has: lower it");
+    HostProducts products;
+    loftq_factors(products, *weight, *options_.quantize, LoraTargets(*model_.lora_).scaling(path),
+                  options_.seed, parameter, a.tensor(), b.tensor());
+    a.write();
+    b.write();
+    return true;
 }
 
 void Decoder::Loader::initialise_pissa() {

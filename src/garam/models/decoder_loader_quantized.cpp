@@ -225,6 +225,48 @@ void Decoder::Loader::read_codes(const StoredTensor& stored, const QuantizedMatr
     upload.bytes(rows.data(), matrix.codes);
 }
 
+// A and sB of what is streamed, once more, where they stay: a slot has them only while its matrix is there.
+void Decoder::Loader::place_row_adapters() {
+    std::int64_t bytes = 0;
+    for (const Packing& p : projections_) {
+        const std::int64_t tail = p.projection->tail;
+        if (!p.is_streamed || tail == 0) continue;
+        bytes +=
+            bytes_of({tail, p.in}, model_.compute_) + bytes_of({out_of(p), tail}, model_.compute_);
+    }
+    Buffer buffer(model_.device_, bytes, Purpose::adapter);
+    std::int64_t offset = 0;
+    const auto next = [&](const Shape& shape) {
+        const Tensor tensor = buffer.tensor(model_.compute_, shape, offset);
+        offset += bytes_of(shape, model_.compute_);
+        clear(setup_.stream, tensor);
+        return tensor;
+    };
+    std::map<const Tensor*, Tensor> row_places;  // by where the pass computes
+    for (const Packing& p : projections_) {
+        Projection& projection = *p.projection;
+        if (!p.is_streamed || projection.tail == 0) continue;
+        projection.row_A = next({projection.tail, p.in});
+        projection.row_B = next({out_of(p), projection.tail});
+        std::int64_t first = 0;
+        for (std::size_t part = 0; part < projection.parts.size(); ++part) {
+            Linear& linear = projection.parts[part];
+            if (!linear.lora) continue;
+            const std::int64_t rank = projection.lora.rank;
+            const std::int64_t begin = projection.column(part);
+            row_places[&linear.lora->A] = projection.row_A.slice_rows(first, first + rank);
+            row_places[&linear.lora->B] = projection.row_B.slice_rows(begin, begin + p.outs[part])
+                                              .slice_columns(first, first + rank);
+            first += rank;
+        }
+    }
+    for (Wanted& wanted : wanted_) {
+        const auto place = row_places.find(wanted.place);
+        if (place != row_places.end()) wanted.row_place = place->second;
+    }
+    model_.buffers_.push_back(std::move(buffer));
+}
+
 // Scales of DoRA over codes: rows are decoded some at a time.
 void Decoder::Loader::place_dora_base(Parameter& magnitude, const Linear& linear) {
     constexpr std::int64_t kBytes = std::int64_t{4} << 20;

@@ -349,6 +349,7 @@ void Decoder::Loader::allocate_parameters() {
             } else {  // made with the rest of the matrix
                 model_.weight_stream_->source(wanted.streamed)
                     .adapters.push_back({parameter.master, *wanted.place, wanted.factor});
+                if (wanted.row_place) parameter.copies.push_back({wanted.row_place, wanted.factor});
             }
         } else {
             *wanted.place = parameter.master;
@@ -414,7 +415,16 @@ void Decoder::Loader::fill() {
     } else {
         const Buffer codes = staging(false);
         const Buffer values = staging(true);
+        // The disk reads what comes next, so far ahead.
+        constexpr std::size_t kAhead = std::size_t{256} << 20;
+        std::size_t expected = 0;
+        std::size_t bytes_ahead = 0;
         for (const Slot& slot : slots_) {
+            for (; !dry_ && expected < slots_.size() && bytes_ahead < kAhead; ++expected) {
+                WeightUpload::expect(*slots_[expected].stored);
+                bytes_ahead += slots_[expected].stored->bytes;
+            }
+            bytes_ahead -= std::min(bytes_ahead, slot.stored->bytes);
             if (is_trained(slot) || is_taken_from(slot)) continue;
             if (slot.layout) {
                 fill_quantized(slot, codes, values, filling);

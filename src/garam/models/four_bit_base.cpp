@@ -17,6 +17,8 @@ void quantise(const StoredTensor& tensor, const QuantizedMatrix& matrix) {
     quantize_four_bit(values.data(), matrix, tensor.name);
 }
 
+}  // namespace
+
 StoredTensor quantised(const StoredTensor& tensor, const BaseQuantization& options) {
     auto own = std::make_shared<StoredFourBit>();
     own->weight = FourBitWeight(options.format, tensor.shape[0], tensor.shape[1], options.block,
@@ -39,8 +41,6 @@ StoredTensor quantised(const StoredTensor& tensor, const BaseQuantization& optio
     result.four_bit = std::move(own);
     return result;
 }
-
-}  // namespace
 
 std::string four_bit_module(const DecoderFamily& family, const StoredTensor& tensor) {
     if (tensor.shape.rank() != 2 || !tensor.name.ends_with(kWeight) ||

@@ -16,6 +16,9 @@ std::string four_bit_module(const DecoderFamily& family, const StoredTensor& ten
 // Whether any of the model's weights is in 4 bits.
 bool is_in_four_bits(const ModelFiles& files);
 
+// One such matrix in 4 bits, with memory of its own.
+StoredTensor quantised(const StoredTensor& tensor, const BaseQuantization& options);
+
 // Puts the 4 bits in the place of each linear that is not skipped nor in 4 bits already, so that whatever reads the
 // files finds what a run with load_in_4bit computes with. Throws Error naming tensor and element for a value
 // that is not finite.

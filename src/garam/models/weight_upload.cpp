@@ -1,5 +1,8 @@
 #include "garam/models/weight_upload.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -46,6 +49,14 @@ void WeightUpload::sent(Piece& piece) {
     if (!piece.copied) piece.copied = stream_.device().make_event();
     piece.copied->record(stream_.queue());
     piece.is_on_its_way = true;
+}
+
+void WeightUpload::expect(const StoredTensor& stored) {
+    static const auto kPage = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto begin = reinterpret_cast<std::uintptr_t>(stored.data);
+    const std::uintptr_t first = begin / kPage * kPage;
+    // A hint: where it fails, pages are read when they are touched.
+    ::madvise(reinterpret_cast<void*>(first), begin - first + stored.bytes, MADV_WILLNEED);
 }
 
 void WeightUpload::values(const StoredTensor& stored, const Tensor& place) {

@@ -21,6 +21,8 @@ class WeightUpload {
     WeightUpload(const WeightUpload&) = delete;
     WeightUpload& operator=(const WeightUpload&) = delete;
 
+    // Its bytes will be read soon: the system may begin to.
+    static void expect(const StoredTensor& stored);
     // In the tensor's dtype (f32 or bf16); it may have a pitch. Throws Error as read_tensor() does.
     void values(const StoredTensor& stored, const Tensor& place);
     // Bytes as they are; dense.

@@ -82,6 +82,18 @@ void end_branch(Stream& stream, const BranchEnd& end, const Projection& last,
     add_branch(stream, end, pass, x, out, saved);
 }
 
+void end_branch_again(Stream& stream, const BranchEnd& end, const Projection& last,
+                      const PassContext& pass, const Tensor& input, const Tensor& x,
+                      ProjectionSaved& last_saved, BranchEndSaved& saved) {
+    if (!end.norm) {
+        projection_prepare(stream, last, pass, input, last_saved);
+        return;
+    }
+    const ScratchScope scope(stream.arena());
+    const Tensor out = stream.arena().scratch(x.dtype(), x.shape());
+    end_branch(stream, end, last, pass, input, x, out, last_saved, saved);
+}
+
 Tensor end_branch_backward(Stream& stream, const BranchEnd& end, const Projection& last,
                            const BranchEndSaved& saved, const Tensor& dx) {
     const std::int64_t hidden = last.out_features();

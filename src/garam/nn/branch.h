@@ -37,6 +37,10 @@ struct BranchEndSaved {
 void end_branch(Stream& stream, const BranchEnd& end, const Projection& last,
                 const PassContext& pass, const Tensor& input, const Tensor& x, const Tensor& out,
                 ProjectionSaved& last_saved, BranchEndSaved& saved);
+// What of the above a backward needs, where it was not kept.
+void end_branch_again(Stream& stream, const BranchEnd& end, const Projection& last,
+                      const PassContext& pass, const Tensor& input, const Tensor& x,
+                      ProjectionSaved& last_saved, BranchEndSaved& saved);
 // The same of one row (projects_one_row()), made by `project(y, addend)`.
 template <typename Project>
 void end_branch_of_row(Stream& stream, const BranchEnd& end, const PassContext& pass,

@@ -1,8 +1,27 @@
 #include "garam/nn/gated_mlp.h"
 
+#include "garam/core/error.h"
 #include "garam/ops/gated_activation.h"
 
 namespace garam {
+namespace {
+
+// The input of down_proj, and what stands before it.
+void make_product(Stream& stream, const GatedMlp& layer, const PassContext& pass, const Tensor& x,
+                  GatedMlpSaved& saved) {
+    const std::int64_t tokens = x.rows();
+    const std::int64_t wide = layer.down_proj.in_features();
+    begin_branch(stream, layer.norm, pass, x, layer.gate_up_proj, saved.normed, saved.rstd);
+    saved.gate_up = projection_output(stream, pass, x.dtype(), tokens, layer.gate_up_proj);
+    projection_forward(stream, layer.gate_up_proj, pass, saved.normed,
+                       features(saved.gate_up, 2 * wide), {}, saved.gate_up_proj);
+    saved.product = projection_input(stream, pass, x.dtype(), tokens, layer.down_proj);
+    gated_activation_forward(stream, layer.activation, saved.gate_up.slice_columns(0, wide),
+                             saved.gate_up.slice_columns(wide, 2 * wide),
+                             features(saved.product, wide));
+}
+
+}  // namespace
 
 void gated_mlp_forward(Stream& stream, const GatedMlp& layer, const PassContext& pass,
                        const Tensor& x, const Tensor& out, GatedMlpSaved& saved) {
@@ -11,6 +30,14 @@ void gated_mlp_forward(Stream& stream, const GatedMlp& layer, const PassContext&
     const DType dtype = x.dtype();
     const Projection& gate_up_proj = layer.gate_up_proj;
     const std::int64_t wide = layer.down_proj.in_features();
+    if (pass.tile > 0) {
+        GARAM_CHECK(!pass.keep, "an MLP in tiles keeps nothing");
+        for_tiles(pass, tokens, [&](std::int64_t begin, std::int64_t end) {
+            gated_mlp_forward(stream, layer, tokens_of(pass, begin, end), x.slice_rows(begin, end),
+                              out.slice_rows(begin, end), saved);
+        });
+        return;
+    }
     if (layer.norm && projects_one_row(gate_up_proj, pass, x) &&
         projects_one_row(layer.down_proj, pass, x)) {
         const Tensor gate_up = make_activation(stream, pass, dtype, {tokens, 2 * wide});
@@ -23,17 +50,31 @@ void gated_mlp_forward(Stream& stream, const GatedMlp& layer, const PassContext&
                           });
         return;
     }
-    begin_branch(stream, layer.norm, pass, x, gate_up_proj, saved.normed, saved.rstd);
-
-    saved.gate_up = projection_output(stream, pass, dtype, tokens, gate_up_proj);
-    projection_forward(stream, gate_up_proj, pass, saved.normed, features(saved.gate_up, 2 * wide),
-                       {}, saved.gate_up_proj);
-    saved.product = projection_input(stream, pass, dtype, tokens, layer.down_proj);
-    gated_activation_forward(stream, layer.activation, saved.gate_up.slice_columns(0, wide),
-                             saved.gate_up.slice_columns(wide, 2 * wide),
-                             features(saved.product, wide));
+    make_product(stream, layer, pass, x, saved);
     end_branch(stream, layer.end, layer.down_proj, pass, saved.product, x, out, saved.down_proj,
                saved.end);
+}
+
+void gated_mlp_recompute_and_backward(Stream& stream, const GatedMlp& layer,
+                                      const PassContext& pass, const Tensor& x, const Tensor& dx) {
+    Arena& arena = stream.arena();
+    for_tiles(pass, x.rows(), [&](std::int64_t begin, std::int64_t end) {
+        const Arena::Mark before = arena.mark();
+        PassContext tile = tokens_of(pass, begin, end);
+        tile.keep = true;
+        tile.recompute = Recompute::nothing;
+        const Tensor x_tile = x.slice_rows(begin, end);
+        GatedMlpSaved saved;
+        {
+            const PhaseScope phase(stream.meter(), "recompute");
+            const ScratchScope scope(arena);
+            make_product(stream, layer, tile, x_tile, saved);
+            end_branch_again(stream, layer.end, layer.down_proj, tile, saved.product, x_tile,
+                             saved.down_proj, saved.end);
+        }
+        gated_mlp_backward(stream, layer, tile, x_tile, saved, dx.slice_rows(begin, end));
+        arena.rewind(before);
+    });
 }
 
 void gated_mlp_backward(Stream& stream, const GatedMlp& layer, const PassContext& pass,

@@ -21,9 +21,13 @@ struct GatedMlpSaved {
     BranchEndSaved end;
 };
 
-// x and out must be different memory.
+// x and out must be different memory. In tiles a pass keeps nothing.
 void gated_mlp_forward(Stream& stream, const GatedMlp& layer, const PassContext& pass,
                        const Tensor& x, const Tensor& out, GatedMlpSaved& saved);
+
+// The backward of a forward that kept nothing but x: makes the rest again, tile by tile.
+void gated_mlp_recompute_and_backward(Stream& stream, const GatedMlp& layer,
+                                      const PassContext& pass, const Tensor& x, const Tensor& dx);
 
 // dx, a wide output of down_proj, holds d(out) on entry and d(x) on return. Overwrites saved.gate_up.
 void gated_mlp_backward(Stream& stream, const GatedMlp& layer, const PassContext& pass,

@@ -111,6 +111,19 @@ void linear_forward(Stream& stream, const Linear& linear, const Tensor& x, const
     matmul(stream, u, lora.B, y, {.transpose_b = true, .alpha = lora.scaling, .accumulate = true});
 }
 
+void linear_prepare(Stream& stream, const Linear& linear, const Tensor& x,
+                    const DropoutContext& context, const LinearSaved& saved) {
+    if (!linear.lora) return;
+    const LoraAdapter& lora = *linear.lora;
+    const ScratchScope scope(stream.arena());
+    if (lora.is_dora()) {
+        const Tensor y = stream.arena().scratch(x.dtype(), {x.rows(), linear.out_features()});
+        return dora_forward(stream, linear, x, y, false, context, saved);
+    }
+    const Tensor input = adapter_input(stream, lora, x, context);
+    matmul(stream, input, lora.A, saved.u, {.transpose_b = true});
+}
+
 void linear_backward(Stream& stream, const Linear& linear, const Tensor& x,
                      const LinearSaved& saved, const Tensor& dy, const Tensor& dx,
                      bool accumulate_dx, const DropoutContext& context) {

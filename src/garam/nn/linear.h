@@ -65,6 +65,10 @@ struct DropoutContext {
 void linear_forward(Stream& stream, const Linear& linear, const Tensor& x, const Tensor& y,
                     bool accumulate, const DropoutContext& dropout, const LinearSaved& saved);
 
+// Fills `saved` alone: the forward without what no backward reads.
+void linear_prepare(Stream& stream, const Linear& linear, const Tensor& x,
+                    const DropoutContext& dropout, const LinearSaved& saved);
+
 // Adds to the gradients of whatever is trained, and writes (or adds to, with accumulate_dx) dx, unless
 // dx is empty. x and saved as in the forward. Nothing but the adapter is trained beside DoRA.
 void linear_backward(Stream& stream, const Linear& linear, const Tensor& x,

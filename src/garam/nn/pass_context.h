@@ -2,6 +2,8 @@
 // kept.
 #pragma once
 
+#include <algorithm>
+
 #include "garam/nn/linear.h"
 #include "garam/ops/attention.h"
 
@@ -37,8 +39,21 @@ struct PassContext {
     bool decoding = false;  // no backward follows; one token goes by kernels of its own
     Recompute recompute = Recompute::nothing;
     WeightStream* weights = nullptr;  // of projections that are decoded when they are used
+    // What looks at each token by itself runs over so many at a time, so that nothing as wide as an MLP is as
+    // long as the batch; 0: over all. Only sums over tokens, gradients of parameters, change their order.
+    std::int64_t tile = 0;
     bool keeps(Recompute from) const { return keep && recompute < from; }
 };
+
+// Tokens [begin, end) of a pass as one tile, for what looks at each by itself: without segments.
+PassContext tokens_of(const PassContext& pass, std::int64_t begin, std::int64_t end);
+// run(begin, end) for each tile of a pass.
+template <typename Run>
+void for_tiles(const PassContext& pass, std::int64_t tokens, Run run) {
+    const std::int64_t tile = pass.tile > 0 ? pass.tile : tokens;
+    for (std::int64_t begin = 0; begin < tokens; begin += tile)
+        run(begin, std::min(tokens, begin + tile));
+}
 
 // Memory for what a forward makes: kept for the backward, or scratch of the enclosing scope. `dropped_from`:
 // the first policy under which the backward makes it again.

@@ -7,6 +7,8 @@
 #include "garam/ops/dora.h"
 #include "garam/ops/elementwise.h"
 #include "garam/ops/matmul.h"
+#include "garam/ops/quantized_matmul.h"
+#include "garam/ops/quantized_row_matmul.h"
 #include "garam/ops/row_matmul.h"
 
 namespace garam {
@@ -30,10 +32,89 @@ bool is_settled(const Projection& projection) {
     return projection.streamed < 0;
 }
 
+// Whether a row is multiplied with codes.
+bool takes_codes(const Projection& projection) {
+    return projection.streamed >= 0 && (projection.tail == 0 || projection.row_A);
+}
+
+Tensor part_of(const Projection& projection, std::size_t part, const Tensor& y);
+
+// One row with codes, whose operand is given.
+void forward_by_codes(Stream& stream, const Projection& projection, const Tensor& x,
+                      const Tensor& y, const Tensor& addend) {
+    const Tensor input = features(x, projection.in_features());
+    const ScratchScope scope(stream.arena());
+    Tensor u;
+    if (projection.tail > 0) {
+        u = stream.arena().scratch(x.dtype(), {x.rows(), projection.tail});
+        matmul(stream, input, projection.row_A, u, {.transpose_b = true, .b_is_settled = true});
+    }
+    for (std::size_t p = 0; p < projection.parts.size(); ++p) {
+        const std::int64_t begin = projection.column(p);
+        const std::int64_t end = begin + projection.parts[p].out_features();
+        const Tensor out = part_of(projection, p, y);
+        MatmulOptions options{.transpose_b = true, .b_is_settled = true};
+        if (addend) options.addend = part_of(projection, p, addend);
+        if (projection.bias) options.bias = projection.bias.slice_elements(begin, end);
+        quantized_matmul(stream, input, projection.parts[p].quantized, out, options);
+        if (u)
+            matmul(stream, u, projection.row_B.slice_rows(begin, end), out,
+                   {.transpose_b = true, .accumulate = true, .b_is_settled = true});
+    }
+}
+
+// A part's options of a row product with codes.
+RowMatmulOptions row_options(const Projection& projection, std::size_t part, const Tensor& tail,
+                             const Tensor& addend) {
+    const std::int64_t begin = projection.column(part);
+    const std::int64_t end = begin + projection.parts[part].out_features();
+    RowMatmulOptions options{.tail = tail};
+    if (tail) options.tail_weight = projection.row_B.slice_rows(begin, end);
+    if (addend) options.addend = part_of(projection, part, addend);
+    if (projection.bias) options.bias = projection.bias.slice_elements(begin, end);
+    return options;
+}
+
 void acquire(Stream& stream, const Projection& projection, const PassContext& pass) {
     if (projection.streamed < 0) return;
     GARAM_CHECK(pass.weights != nullptr, "a pass without the weights that it decodes");
     pass.weights->acquire(stream, projection.streamed);
+}
+
+// The tail of x, and what else of packed weights stands before the product; with DoRA the product.
+void prepare_packed(Stream& stream, const Projection& projection, const PassContext& pass,
+                    const Tensor& x, ProjectionSaved& saved) {
+    if (projection.tail > 0) {
+        LoraMask mask = mask_of(pass.dropout, projection.lora);
+        const std::int64_t in = projection.in_features();
+        const std::int64_t kept_bytes = lora_kept_bytes(projection.lora, in);
+        saved.kept = pass.keep && mask.active && kept_bytes > 0
+                         ? make_activation(stream, pass, DType::u8, {x.rows(), kept_bytes})
+                         : Tensor();
+        mask.kept = saved.kept;
+        if (pass.decoding && x.rows() == 1)
+            matmul(stream, features(x, in), projection.lora.A, tail_of(projection, x),
+                   {.transpose_b = true, .b_is_settled = is_settled(projection)});
+        else
+            saved.kept_is_written =
+                lora_down(stream, projection.lora, mask, features(x, in), tail_of(projection, x));
+    }
+    if (!projection.dora_scale) return;
+    const std::int64_t out = projection.out_features();
+    // Never y itself: a card may sum in another order for another pitch.
+    saved.z = make_activation(stream, pass, x.dtype(), {x.rows(), out});
+    matmul(stream, x, projection.packed.slice_rows(0, out), saved.z,
+           {.transpose_b = true, .b_is_settled = is_settled(projection), .tail = projection.tail});
+}
+
+LinearSaved make_saved(Stream& stream, const Linear& linear, const PassContext& pass,
+                       const Tensor& x) {
+    LinearSaved saved;
+    if (!linear.lora || !pass.keep) return saved;
+    saved.u = make_activation(stream, pass, x.dtype(), {x.rows(), linear.lora->A.extent(0)});
+    if (linear.lora->is_dora())
+        saved.z = make_activation(stream, pass, x.dtype(), {x.rows(), linear.out_features()});
+    return saved;
 }
 
 void forward_by_parts(Stream& stream, const Projection& projection, const PassContext& pass,
@@ -42,16 +123,9 @@ void forward_by_parts(Stream& stream, const Projection& projection, const PassCo
     if (addend) cast(stream, addend, y);
     for (std::size_t p = 0; p < projection.parts.size(); ++p) {
         const Linear& linear = projection.parts[p];
-        LinearSaved& part = saved.parts[p];
-        part = {};
-        if (linear.lora && pass.keep) {
-            part.u = make_activation(stream, pass, x.dtype(), {x.rows(), linear.lora->A.extent(0)});
-            if (linear.lora->is_dora())
-                part.z =
-                    make_activation(stream, pass, x.dtype(), {x.rows(), linear.out_features()});
-        }
+        saved.parts[p] = make_saved(stream, linear, pass, x);
         linear_forward(stream, linear, x, part_of(projection, p, y), static_cast<bool>(addend),
-                       pass.dropout, part);
+                       pass.dropout, saved.parts[p]);
     }
 }
 
@@ -117,37 +191,21 @@ Tensor projection_output(Stream& stream, const PassContext& pass, DType dtype, s
 void projection_forward(Stream& stream, const Projection& projection, const PassContext& pass,
                         const Tensor& x, const Tensor& y, const Tensor& addend,
                         ProjectionSaved& saved) {
+    if (projects_one_row(projection, pass, x) && takes_codes(projection)) {
+        forward_by_codes(stream, projection, x, y, addend);
+        return;
+    }
     acquire(stream, projection, pass);
     if (!projection.packed) {
         forward_by_parts(stream, projection, pass, x, y, addend, saved);
         return;
     }
-    const std::int64_t out = projection.out_features();
-    if (projection.tail > 0) {
-        LoraMask mask = mask_of(pass.dropout, projection.lora);
-        const std::int64_t in = projection.in_features();
-        const std::int64_t kept_bytes = lora_kept_bytes(projection.lora, in);
-        saved.kept = pass.keep && mask.active && kept_bytes > 0
-                         ? make_activation(stream, pass, DType::u8, {x.rows(), kept_bytes})
-                         : Tensor();
-        mask.kept = saved.kept;
-        if (pass.decoding && x.rows() == 1)
-            matmul(stream, features(x, in), projection.lora.A, tail_of(projection, x),
-                   {.transpose_b = true, .b_is_settled = is_settled(projection)});
-        else
-            saved.kept_is_written =
-                lora_down(stream, projection.lora, mask, features(x, in), tail_of(projection, x));
-    }
+    prepare_packed(stream, projection, pass, x, saved);
     if (projection.dora_scale) {
-        // Never y itself: a card may sum in another order for another pitch.
-        saved.z = make_activation(stream, pass, x.dtype(), {x.rows(), out});
-        matmul(
-            stream, x, projection.packed.slice_rows(0, out), saved.z,
-            {.transpose_b = true, .b_is_settled = is_settled(projection), .tail = projection.tail});
         scale_columns(stream, saved.z, projection.dora_scale, 0, projection.bias, addend, y);
         return;
     }
-    matmul(stream, x, projection.packed.slice_rows(0, out), y,
+    matmul(stream, x, projection.packed.slice_rows(0, projection.out_features()), y,
            {.transpose_b = true,
             .b_is_settled = is_settled(projection),
             .tail = projection.tail,
@@ -155,14 +213,41 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
             .bias = projection.bias});
 }
 
+void projection_prepare(Stream& stream, const Projection& projection, const PassContext& pass,
+                        const Tensor& x, ProjectionSaved& saved) {
+    acquire(stream, projection, pass);
+    if (projection.packed) {
+        prepare_packed(stream, projection, pass, x, saved);
+        return;
+    }
+    for (std::size_t p = 0; p < projection.parts.size(); ++p) {
+        const Linear& linear = projection.parts[p];
+        saved.parts[p] = make_saved(stream, linear, pass, x);
+        linear_prepare(stream, linear, x, pass.dropout, saved.parts[p]);
+    }
+}
+
 bool projects_one_row(const Projection& projection, const PassContext& pass, const Tensor& x) {
     return pass.decoding && x.rows() == 1 && projection.packed && !projection.dora_scale &&
-           is_settled(projection);
+           (is_settled(projection) || takes_codes(projection));
 }
 
 void project_norm(Stream& stream, const Projection& projection, const Tensor& x,
                   const RmsNorm& norm, const Tensor& y) {
     const ScratchScope scope(stream.arena());
+    if (takes_codes(projection)) {
+        Tensor tail;
+        if (projection.tail > 0) {
+            tail = stream.arena().scratch(x.dtype(), {1, projection.tail});
+            rms_norm_matmul(stream, x, norm.weight, norm.eps, projection.row_A, tail, {},
+                            norm.options);
+        }
+        for (std::size_t p = 0; p < projection.parts.size(); ++p)
+            rms_norm_matmul(stream, x, norm.weight, norm.eps, projection.parts[p].quantized,
+                            part_of(projection, p, y), row_options(projection, p, tail, {}),
+                            norm.options);
+        return;
+    }
     RowMatmulOptions options{.bias = projection.bias};
     if (projection.tail > 0) {
         options.tail = stream.arena().scratch(x.dtype(), {1, projection.tail});
@@ -178,6 +263,18 @@ void project_activation(Stream& stream, const Projection& projection, Activation
                         const Tensor& gate, const Tensor& up, const Tensor& y,
                         const Tensor& addend) {
     const ScratchScope scope(stream.arena());
+    if (takes_codes(projection)) {
+        Tensor tail;
+        if (projection.tail > 0) {
+            tail = stream.arena().scratch(gate.dtype(), {1, projection.tail});
+            gated_activation_matmul(stream, activation, gate, up, projection.row_A, tail);
+        }
+        for (std::size_t p = 0; p < projection.parts.size(); ++p)
+            gated_activation_matmul(stream, activation, gate, up, projection.parts[p].quantized,
+                                    part_of(projection, p, y),
+                                    row_options(projection, p, tail, addend));
+        return;
+    }
     RowMatmulOptions options{.addend = addend, .bias = projection.bias};
     if (projection.tail > 0) {
         options.tail = stream.arena().scratch(gate.dtype(), {1, projection.tail});

@@ -38,6 +38,9 @@ struct Projection {
     // Of a base that is decoded when a pass needs it: its number in PassContext::weights, whose slot is the
     // memory of `packed` and of the parts' weights. -1: these are always there.
     int streamed = -1;
+    // Of a streamed one that is only served: its A and sB where they stay, for single rows, which go by codes
+    // (ops/quantized_row_matmul.h). Empty: a row goes as many do.
+    Tensor row_A, row_B;
 
     static constexpr std::size_t kMostParts = 3;
     std::int64_t in_features() const { return parts.front().in_features(); }
@@ -71,8 +74,12 @@ void projection_forward(Stream& stream, const Projection& projection, const Pass
                         const Tensor& x, const Tensor& y, const Tensor& addend,
                         ProjectionSaved& saved);
 
+// What of the above a backward needs: without the product, unless DoRA's backward reads it.
+void projection_prepare(Stream& stream, const Projection& projection, const PassContext& pass,
+                        const Tensor& x, ProjectionSaved& saved);
+
 // Whether a pass takes the two below instead: one token of a card's decoding, whose input is made on the way
-// to the product (ops/row_matmul.h).
+// to the product (ops/row_matmul.h), with codes where the matrix is streamed.
 bool projects_one_row(const Projection& projection, const PassContext& pass, const Tensor& x);
 // y [1, out] = projection of norm(x), or of activation(gate) * up, plus `addend`.
 void project_norm(Stream& stream, const Projection& projection, const Tensor& x,

@@ -23,6 +23,7 @@ Tensor q_and_k_of(const SelfAttention& layer, const Tensor& qkv) {
         0, (layer.shape.num_heads + layer.shape.num_kv_heads) * layer.shape.head_dim);
 }
 
+// In a tile qkv are the rows of pass.rotary_rows.
 void turn_q_and_k(Stream& stream, const SelfAttention& layer, const PassContext& pass,
                   const Tensor& qkv, bool inverse) {
     if (!layer.rotary.cos) return;
@@ -63,16 +64,37 @@ void normalise_q_and_k(Stream& stream, const SelfAttention& layer, const PassCon
                  saved.k_rstd);
 }
 
-// In place.
+// In place, of rows [begin, end) of the batch.
 void normalise_q_and_k_backward(Stream& stream, const SelfAttention& layer,
-                                const SelfAttentionSaved& saved, const Heads& gradients) {
+                                const SelfAttentionSaved& saved, const Heads& gradients,
+                                std::int64_t begin, std::int64_t end) {
     if (!layer.q_norm) return;
     const std::int64_t width = gradients.q.columns();
-    norm_backward(stream, layer.q_norm, gradients.q, features(saved.unnormed, width), saved.q_rstd,
-                  gradients.q, false);
+    const Tensor unnormed = saved.unnormed.slice_rows(begin, end);
+    const auto rstd_of = [&](const Tensor& rstd) {
+        return rstd.shape().rank() == 1 ? rstd.slice_elements(begin, end)
+                                        : rstd.slice_rows(begin, end);
+    };
+    norm_backward(stream, layer.q_norm, gradients.q, features(unnormed, width),
+                  rstd_of(saved.q_rstd), gradients.q, false);
     norm_backward(stream, layer.k_norm, gradients.k,
-                  saved.unnormed.slice_columns(width, saved.unnormed.columns()), saved.k_rstd,
+                  unnormed.slice_columns(width, unnormed.columns()), rstd_of(saved.k_rstd),
                   gradients.k, false);
+}
+
+// q, k and v, before they are normed and turned.
+void project_qkv(Stream& stream, const SelfAttention& layer, const PassContext& pass,
+                 const Tensor& x, SelfAttentionSaved& saved) {
+    saved.tiles.clear();
+    for_tiles(pass, x.rows(), [&](std::int64_t begin, std::int64_t end) {
+        const ScratchScope scope(stream.arena());
+        const PassContext part = tokens_of(pass, begin, end);
+        SelfAttentionSaved::Tile& tile = saved.tiles.emplace_back();
+        begin_branch(stream, layer.norm, part, x.slice_rows(begin, end), layer.qkv_proj,
+                     tile.normed, tile.rstd);
+        projection_forward(stream, layer.qkv_proj, part, tile.normed,
+                           saved.qkv.slice_rows(begin, end), {}, tile.qkv_proj);
+    });
 }
 
 }  // namespace
@@ -93,6 +115,16 @@ const char* name_of(Recompute recompute) {
     return "?";
 }
 
+PassContext tokens_of(const PassContext& pass, std::int64_t begin, std::int64_t end) {
+    PassContext part = pass;
+    part.segments = {};
+    part.tile = 0;
+    for (Tensor* of_tokens :
+         {&part.positions, &part.rotary_rows, &part.dropout.positions, &part.dropout.samples})
+        if (*of_tokens) *of_tokens = of_tokens->slice_elements(begin, end);
+    return part;
+}
+
 Tensor make_activation(Stream& stream, const PassContext& pass, DType dtype, const Shape& shape,
                        Recompute dropped_from) {
     return pass.keeps(dropped_from) ? stream.arena().push(dtype, shape, Purpose::activations)
@@ -110,10 +142,8 @@ void self_attention_forward(Stream& stream, const SelfAttention& layer, const Pa
         saved.qkv = make_activation(stream, pass, dtype, {tokens, layer.qkv_proj.out_features()});
         project_norm(stream, layer.qkv_proj, x, layer.norm, saved.qkv);
     } else {
-        begin_branch(stream, layer.norm, pass, x, layer.qkv_proj, saved.normed, saved.rstd);
         saved.qkv = make_activation(stream, pass, dtype, {tokens, layer.qkv_proj.out_features()});
-        projection_forward(stream, layer.qkv_proj, pass, saved.normed, saved.qkv, {},
-                           saved.qkv_proj);
+        project_qkv(stream, layer, pass, x, saved);
     }
     normalise_q_and_k(stream, layer, pass, saved);
 
@@ -149,23 +179,45 @@ void self_attention_backward(Stream& stream, const SelfAttention& layer, const P
                         end_branch_backward(stream, layer.end, layer.o_proj, saved.end, dx),
                         dattended);
 
-    const Tensor dqkv = arena.scratch(dtype, {tokens, qkv_proj.out_features() + qkv_proj.tail});
     const Heads heads = heads_of(layer, saved.qkv);
-    const Heads gradients = heads_of(layer, dqkv);
+    // Whole, or tile by tile: gradients then lie where what they are of was.
+    const bool in_tiles = pass.tile > 0;
+    const Tensor dqkv =
+        in_tiles ? Tensor()
+                 : arena.scratch(dtype, {tokens, qkv_proj.out_features() + qkv_proj.tail});
+    const Tensor attended = features(saved.attended, width);
+    const Heads gradients = in_tiles ? Heads{attended, heads.k, heads.v} : heads_of(layer, dqkv);
     attention_backward(stream, layer.shape, pass.segments, dattended, heads.q, heads.k, heads.v,
-                       features(saved.attended, width), saved.lse, gradients.q, gradients.k,
-                       gradients.v);
-    turn_q_and_k(stream, layer, pass, dqkv, true);
-    normalise_q_and_k_backward(stream, layer, saved, gradients);
-    const Tensor dnormed = needs_dx || layer.norm.weight_gradient
-                               ? arena.scratch(dtype, {tokens, x.columns()})
-                               : Tensor();
-    const Tensor normed = begin_branch_again(stream, layer.norm, pass, x, qkv_proj, saved.normed);
-    if (pass.recompute >= Recompute::norms_and_activation)
-        projection_refill(stream, qkv_proj, pass, normed, saved.qkv_proj);
-    projection_backward(stream, qkv_proj, pass, normed, saved.qkv_proj, dqkv, dnormed);
-    if (!dnormed) return;
-    begin_branch_backward(stream, layer.norm, dnormed, x, saved.rstd, features(dx, x.columns()));
+                       attended, saved.lse, gradients.q, gradients.k, gradients.v);
+    const bool makes_dx = needs_dx || layer.norm.weight_gradient;
+    std::size_t index = 0;
+    for_tiles(pass, tokens, [&](std::int64_t begin, std::int64_t end) {
+        const ScratchScope tile_scope(arena);
+        const PassContext part = tokens_of(pass, begin, end);
+        const SelfAttentionSaved::Tile& tile = saved.tiles[index++];
+        const Tensor x_tile = x.slice_rows(begin, end);
+        Tensor dqkv_tile = dqkv;
+        if (in_tiles) {
+            dqkv_tile =
+                arena.scratch(dtype, {end - begin, qkv_proj.out_features() + qkv_proj.tail});
+            const Heads to = heads_of(layer, dqkv_tile);
+            cast(stream, gradients.q.slice_rows(begin, end), to.q);
+            cast(stream, gradients.k.slice_rows(begin, end), to.k);
+            cast(stream, gradients.v.slice_rows(begin, end), to.v);
+        }
+        turn_q_and_k(stream, layer, part, dqkv_tile, true);
+        normalise_q_and_k_backward(stream, layer, saved, heads_of(layer, dqkv_tile), begin, end);
+        const Tensor dnormed =
+            makes_dx ? arena.scratch(dtype, {end - begin, x.columns()}) : Tensor();
+        const Tensor normed =
+            begin_branch_again(stream, layer.norm, part, x_tile, qkv_proj, tile.normed);
+        if (pass.recompute >= Recompute::norms_and_activation)
+            projection_refill(stream, qkv_proj, part, normed, tile.qkv_proj);
+        projection_backward(stream, qkv_proj, part, normed, tile.qkv_proj, dqkv_tile, dnormed);
+        if (!makes_dx) return;
+        begin_branch_backward(stream, layer.norm, dnormed, x_tile, tile.rstd,
+                              features(dx.slice_rows(begin, end), x.columns()));
+    });
 }
 
 }  // namespace garam

@@ -3,6 +3,8 @@
 // nn/branch.h says what else may stand at the ends. Tensors [tokens, …] of the compute dtype.
 #pragma once
 
+#include <vector>
+
 #include "garam/nn/branch.h"
 #include "garam/ops/cached_attention.h"
 
@@ -20,9 +22,15 @@ struct SelfAttention {
 };
 
 struct SelfAttentionSaved {
-    Tensor normed, rstd, qkv, attended, lse;
+    // Of each tile of tokens, the input of qkv_proj and what else its backward needs.
+    struct Tile {
+        Tensor normed, rstd;
+        ProjectionSaved qkv_proj;
+    };
+    std::vector<Tile> tiles;
+    Tensor qkv, attended, lse;
     Tensor unnormed, q_rstd, k_rstd;  // of q and k beside each other, before their norms
-    ProjectionSaved qkv_proj, o_proj;
+    ProjectionSaved o_proj;
     BranchEndSaved end;
 };
 
@@ -33,7 +41,7 @@ void self_attention_forward(Stream& stream, const SelfAttention& layer, const Pa
                             const AttentionCache* cache);
 
 // dx, a wide output of o_proj, holds d(out) on entry and d(x) on return. Without needs_dx only the
-// parameters' gradients are made.
+// parameters' gradients are made. In tiles it overwrites saved.qkv and saved.attended.
 void self_attention_backward(Stream& stream, const SelfAttention& layer, const PassContext& pass,
                              const Tensor& x, const SelfAttentionSaved& saved, const Tensor& dx,
                              bool needs_dx);

@@ -57,7 +57,7 @@ void attention_forward(Stream& stream, const AttentionShape& shape,
                        const Tensor& v, const Tensor& out, const Tensor& lse);
 
 // Writes dq, dk, dv (dtype of q; overwritten). Needs q_tokens == k_tokens per segment. Fixed order of all
-// sums. Scratch from the stream's arena.
+// sums. Scratch from the stream's arena. dq may be the memory of out, dk that of k, and dv that of v.
 void attention_backward(Stream& stream, const AttentionShape& shape,
                         const AttentionSegments& segments, const Tensor& dout, const Tensor& q,
                         const Tensor& k, const Tensor& v, const Tensor& out, const Tensor& lse,

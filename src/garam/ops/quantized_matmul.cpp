@@ -24,6 +24,7 @@ void multiply_rows_on_cuda(Stream& stream, const Tensor& a, const QuantizedMatri
     x.bias = options.bias.raw();
     x.weight_is_settled = options.b_is_settled;
     x.alpha = options.alpha;
+    x.shared_bytes = stream.device().profile().shared_bytes;
     cuda::quantized_row_matmul_kernels().multiply(stream.queue(), x);
 }
 

@@ -96,6 +96,7 @@ void run_kernel(Stream& stream, const Product& p) {
     work.c_is_bf16 = p.c.dtype() == DType::bf16;
     work.weight_is_settled = true;
     work.alpha = p.options.alpha;
+    work.shared_bytes = stream.device().profile().shared_bytes;
     cuda::quantized_row_matmul_kernels().multiply(stream.queue(), work);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "garam/serve/generation.h"
+#include "garam/serve/session.h"
 #include "garam/text/chat_template.h"
 
 namespace garam {

@@ -15,7 +15,9 @@ double ratio(double above, double below) {
 }  // namespace
 
 Confusion::Confusion(std::vector<std::string> labels)
-    : labels_(std::move(labels)), counts_(labels_.size() * labels_.size()) {}
+    : labels_(std::move(labels)),
+      counts_(labels_.size() * labels_.size()),
+      unparsable_(labels_.size()) {}
 
 std::size_t Confusion::place(std::int64_t truth, std::int64_t predicted) const {
     const auto count = static_cast<std::int64_t>(labels_.size());
@@ -28,12 +30,26 @@ void Confusion::add(std::int64_t truth, std::int64_t predicted) {
     ++counts_[place(truth, predicted)];
 }
 
+void Confusion::add_unparsable(std::int64_t truth) {
+    place(truth, 0);
+    ++unparsable_[static_cast<std::size_t>(truth)];
+}
+
+std::int64_t Confusion::unparsable(std::int64_t truth) const {
+    place(truth, 0);
+    return unparsable_[static_cast<std::size_t>(truth)];
+}
+
+std::int64_t Confusion::unparsable() const {
+    return std::accumulate(unparsable_.begin(), unparsable_.end(), std::int64_t{0});
+}
+
 std::int64_t Confusion::count(std::int64_t truth, std::int64_t predicted) const {
     return counts_[place(truth, predicted)];
 }
 
 std::int64_t Confusion::total() const {
-    return std::accumulate(counts_.begin(), counts_.end(), std::int64_t{0});
+    return std::accumulate(counts_.begin(), counts_.end(), unparsable());
 }
 
 std::int64_t Confusion::predictions(std::int64_t label) const {
@@ -45,6 +61,7 @@ std::int64_t Confusion::predictions(std::int64_t label) const {
 
 Confusion::LabelScore Confusion::score(std::int64_t label) const {
     LabelScore score;
+    score.support = unparsable(label);
     for (std::int64_t p = 0; p < static_cast<std::int64_t>(labels_.size()); ++p)
         score.support += count(label, p);
     const auto right = static_cast<double>(count(label, label));
@@ -63,16 +80,22 @@ double Confusion::accuracy() const {
     return ratio(right, static_cast<double>(total()));
 }
 
-double Confusion::macro_f1() const {
-    double sum = 0;
+Confusion::LabelScore Confusion::macro() const {
+    LabelScore mean;
     double present = 0;
     for (std::int64_t l = 0; l < static_cast<std::int64_t>(labels_.size()); ++l) {
         const LabelScore one = score(l);
+        mean.support += one.support;
         if (one.support == 0 && predictions(l) == 0) continue;
-        sum += one.f1;
+        mean.precision += one.precision;
+        mean.recall += one.recall;
+        mean.f1 += one.f1;
         ++present;
     }
-    return ratio(sum, present);
+    mean.precision = ratio(mean.precision, present);
+    mean.recall = ratio(mean.recall, present);
+    mean.f1 = ratio(mean.f1, present);
+    return mean;
 }
 
 }  // namespace garam

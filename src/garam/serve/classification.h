@@ -13,9 +13,13 @@ class Confusion {
     explicit Confusion(std::vector<std::string> labels);
 
     void add(std::int64_t truth, std::int64_t predicted);
+    // A row for which no label was predicted: it counts as wrong, and for no label's precision.
+    void add_unparsable(std::int64_t truth);
 
     const std::vector<std::string>& labels() const { return labels_; }
     std::int64_t count(std::int64_t truth, std::int64_t predicted) const;
+    std::int64_t unparsable(std::int64_t truth) const;
+    std::int64_t unparsable() const;
     std::int64_t total() const;
 
     // Ratios with nothing below the line are 0, as in scikit-learn.
@@ -27,8 +31,10 @@ class Confusion {
     };
     LabelScore score(std::int64_t label) const;
     double accuracy() const;
-    // Mean F1 of the labels that occur, as truth or as prediction (scikit-learn's f1_score, macro).
-    double macro_f1() const;
+    // Means over the labels that occur, as truth or as prediction (scikit-learn's average="macro");
+    // support: all rows.
+    LabelScore macro() const;
+    double macro_f1() const { return macro().f1; }
 
   private:
     std::size_t place(std::int64_t truth, std::int64_t predicted) const;
@@ -36,6 +42,7 @@ class Confusion {
 
     std::vector<std::string> labels_;
     std::vector<std::int64_t> counts_;  // [truth, predicted]
+    std::vector<std::int64_t> unparsable_;
 };
 
 }  // namespace garam

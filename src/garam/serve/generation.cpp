@@ -56,13 +56,13 @@ Generation generate(Sequence& sequence, std::span<const std::int32_t> prompt,
                     const GenerationOptions& options,
                     const std::function<void(std::string_view)>& on_text) {
     options.check();
-    Session& session = sequence.session();
+    ServedModel& model = sequence.model();
     Generation result;
     result.prompt_tokens = static_cast<std::int64_t>(prompt.size());
     if (prompt.empty()) throw Error("the prompt is empty");
-    if (result.prompt_tokens >= session.context())
+    if (result.prompt_tokens >= model.context())
         throw Error("the prompt has " + std::to_string(result.prompt_tokens) +
-                    " tokens; the model's context of " + std::to_string(session.context()) +
+                    " tokens; the model's context of " + std::to_string(model.context()) +
                     " leaves no room for an answer");
 
     Clock::time_point start = Clock::now();
@@ -71,7 +71,7 @@ Generation generate(Sequence& sequence, std::span<const std::int32_t> prompt,
 
     Sampler sampler(options.sampling);
     sampler.see(prompt);
-    StreamDecoder decoder(session.tokenizer(), options.skip_special_tokens);
+    StreamDecoder decoder(model.tokenizer(), options.skip_special_tokens);
     if (options.continues_prompt) {
         for (const std::int32_t id : prompt.last(std::min(prompt.size(), kSeenByDecoder)))
             decoder.push(id);
@@ -103,7 +103,7 @@ Generation generate(Sequence& sequence, std::span<const std::int32_t> prompt,
             result.finish_reason = FinishReason::length;
             break;
         }
-        if (result.prompt_tokens + count == session.context()) {
+        if (result.prompt_tokens + count == model.context()) {
             result.finish_reason = FinishReason::context;
             break;
         }

@@ -61,17 +61,17 @@ double TokenLoss::perplexity() const {
     return std::exp(mean());
 }
 
-TokenLoss evaluate_losses(Session& session, const std::vector<TokenBatch>& batches,
+TokenLoss evaluate_losses(ServedModel& model, const std::vector<TokenBatch>& batches,
                           const std::function<void(std::int64_t done)>& after_batch) {
     std::vector<float> losses;
-    session.reserve([&](Decoder& decoder, Stream& stream) {
+    model.reserve([&](Decoder& decoder, Stream& stream) {
         for (const TokenBatch& batch : batches)
             evaluate_batch(decoder, stream, batch, losses);
     });
     TokenLoss total;
     std::int64_t done = 0;
     for (const TokenBatch& batch : batches) {
-        evaluate_batch(session.decoder(), session.stream(), batch, losses);
+        evaluate_batch(model.decoder(), model.stream(), batch, losses);
         for (const float loss : losses) {
             if (!std::isfinite(loss))
                 throw Error(
@@ -88,6 +88,14 @@ TokenLoss evaluate_losses(Session& session, const std::vector<TokenBatch>& batch
 std::int64_t likeliest(const std::vector<double>& scores) {
     GARAM_CHECK(!scores.empty(), "nothing to choose from");
     return std::max_element(scores.begin(), scores.end()) - scores.begin();
+}
+
+double probability_of_likeliest(const std::vector<double>& scores) {
+    const double best = scores[static_cast<std::size_t>(likeliest(scores))];
+    double sum = 0;
+    for (const double score : scores)
+        sum += std::exp(score - best);
+    return 1 / sum;
 }
 
 }  // namespace garam

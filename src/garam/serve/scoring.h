@@ -31,10 +31,11 @@ struct TokenLoss {
 };
 
 // Reserves the step memory that the batches need. `after_batch` hears how many are done.
-TokenLoss evaluate_losses(Session& session, const std::vector<TokenBatch>& batches,
+TokenLoss evaluate_losses(ServedModel& model, const std::vector<TokenBatch>& batches,
                           const std::function<void(std::int64_t done)>& after_batch = {});
 
-// The index of the highest score, the lowest one of several.
+// The index of the highest score, the lowest one of several; and its probability among the candidates.
 std::int64_t likeliest(const std::vector<double>& scores);
+double probability_of_likeliest(const std::vector<double>& scores);
 
 }  // namespace garam

@@ -13,10 +13,10 @@ constexpr std::int64_t kFirstRoom = 256;
 
 }  // namespace
 
-Sequence::Sequence(Session& session, std::int64_t room) : session_(session) {
-    cache_ = session.decoder().make_cache(session.decoder().cache_capacity(
-        1, std::clamp(std::max(room, std::min(kFirstRoom, session.context())), std::int64_t{1},
-                      session.context())));
+Sequence::Sequence(ServedModel& model, std::int64_t room) : model_(model) {
+    cache_ = model.make_cache(model.decoder().cache_capacity(
+        1, std::clamp(std::max(room, std::min(kFirstRoom, model.context())), std::int64_t{1},
+                      model.context())));
 }
 
 std::span<const float> Sequence::logits() const {
@@ -25,17 +25,17 @@ std::span<const float> Sequence::logits() const {
 }
 
 void Sequence::grow(std::int64_t tokens) {
-    Decoder& decoder = session_.decoder();
+    Decoder& decoder = model_.decoder();
     // A cache of a longer sequence does not serve a short one where keys are turned otherwise.
     if (tokens <= cache_.capacity &&
         decoder.cache_capacity(tokens, cache_.capacity) == cache_.capacity)
         return;
-    if (tokens > session_.context())
+    if (tokens > model_.context())
         throw Error("the text has " + std::to_string(tokens) + " tokens, the model's context " +
-                    std::to_string(session_.context()));
+                    std::to_string(model_.context()));
     // Doubling: the copies of a long conversation cost no more than its computation.
-    KvCache larger = decoder.make_cache(decoder.cache_capacity(
-        tokens, std::min(std::max(tokens, 2 * cache_.capacity), session_.context())));
+    KvCache larger = model_.make_cache(decoder.cache_capacity(
+        tokens, std::min(std::max(tokens, 2 * cache_.capacity), model_.context())));
     if (!decoder.turns_alike(cache_, larger)) {
         // All keys change: they are made again.
         cache_ = std::move(larger);
@@ -45,7 +45,7 @@ void Sequence::grow(std::int64_t tokens) {
     }
     if (cache_.length > 0) {
         for (std::size_t l = 0; l < cache_.layers.size(); ++l) {
-            cast(session_.stream(), cache_.layers[l].keys_and_values.slice_rows(0, cache_.length),
+            cast(model_.stream(), cache_.layers[l].keys_and_values.slice_rows(0, cache_.length),
                  larger.layers[l].keys_and_values.slice_rows(0, cache_.length));
         }
     }
@@ -57,7 +57,7 @@ void Sequence::feed(std::span<const std::int32_t> ids) {
     for (std::size_t begin = 0; begin < ids.size(); begin += kPrefillChunk) {
         const auto chunk =
             ids.subspan(begin, std::min<std::size_t>(kPrefillChunk, ids.size() - begin));
-        logits_ = session_.decoder().decode(session_.stream(), cache_, chunk);
+        logits_ = model_.decoder().decode(model_.stream(), cache_, chunk);
         ids_.insert(ids_.end(), chunk.begin(), chunk.end());
     }
 }
@@ -74,12 +74,12 @@ std::vector<float> Sequence::extend_for_logits(std::span<const std::int32_t> ids
     const auto count = static_cast<std::int64_t>(ids.size());
     grow(size() + count);
     std::vector<float> logits;
-    session_.reserve([&](Decoder& decoder, Stream& stream) {
+    model_.reserve([&](Decoder& decoder, Stream& stream) {
         KvCache cache = decoder.make_cache(size() + count);
         cache.length = size();
         decoder.decode(stream, cache, ids, logits, count);
     });
-    session_.decoder().decode(session_.stream(), cache_, ids, logits, count);
+    model_.decoder().decode(model_.stream(), cache_, ids, logits, count);
     ids_.insert(ids_.end(), ids.begin(), ids.end());
     logits_valid_ = false;
     return logits;

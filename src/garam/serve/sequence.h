@@ -1,4 +1,4 @@
-// One growing text of a session: its ids and their keys and values. Going back is free, so texts
+// One growing text of a model: its ids and their keys and values. Going back is free, so texts
 // with the same beginning (turns of a chat, answers to one question) compute it once.
 #pragma once
 
@@ -6,15 +6,15 @@
 #include <span>
 #include <vector>
 
-#include "garam/serve/session.h"
+#include "garam/serve/served_model.h"
 
 namespace garam {
 
 class Sequence {
   public:
-    // `room`: tokens that are expected; more make the cache grow, up to the session's context. The
-    // session must outlive the sequence.
-    explicit Sequence(Session& session, std::int64_t room = 0);
+    // `room`: tokens that are expected; more make the cache grow, up to the model's context. The model
+    // must outlive the sequence.
+    explicit Sequence(ServedModel& model, std::int64_t room = 0);
 
     std::int64_t size() const { return static_cast<std::int64_t>(ids_.size()); }
     const std::vector<std::int32_t>& ids() const { return ids_; }
@@ -33,7 +33,7 @@ class Sequence {
     // present one. Returns how many tokens were kept. logits() is valid then.
     std::int64_t move_to(std::span<const std::int32_t> ids);
 
-    Session& session() { return session_; }
+    ServedModel& model() { return model_; }
 
   private:
     // Makes room for so many tokens.
@@ -41,7 +41,7 @@ class Sequence {
     // Appends in chunks.
     void feed(std::span<const std::int32_t> ids);
 
-    Session& session_;
+    ServedModel& model_;
     KvCache cache_;
     std::vector<std::int32_t> ids_;
     std::span<const float> logits_;  // in the cache

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "garam/core/error.h"
-#include "garam/core/json.h"
 #include "garam/io/gguf_adapter.h"
 #include "garam/ops/product_tuning.h"
 #include "garam/serve/adapter_vocabulary.h"
@@ -26,19 +25,6 @@ std::string bare_name(std::string text) {
             bare += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     }
     return bare;
-}
-
-void add_ids(const Json& value, const std::string& what, std::vector<std::int32_t>& ids) {
-    const auto add = [&](const Json& id) {
-        const std::int64_t number = id.integer(what);
-        if (number < 0 || number > INT32_MAX)
-            throw Error(what + " " + std::to_string(number) + " is no token id");
-        ids.push_back(static_cast<std::int32_t>(number));
-    };
-    if (value.is_null()) return;
-    if (!value.is_array()) return add(value);
-    for (const Json& id : value.array())
-        add(id);
 }
 
 }  // namespace
@@ -99,6 +85,10 @@ Session::Session(const SessionOptions& options)
         decoder_options.quantize = adapter->base_quantization;
     }
     dry_decoder_ = std::make_unique<Decoder>(*dry_device_, files_, decoder_options);
+    if (dry_decoder_->streamable_projections() > 0 && serves_codes(decoder_options)) {
+        decoder_options.resident_projections = 0;
+        dry_decoder_ = std::make_unique<Decoder>(*dry_device_, files_, decoder_options);
+    }
     check_vocabulary();
     // Where there is room enough beside them; else the system reads them again from the file when it must.
     decoder_options.own_weights =
@@ -110,7 +100,7 @@ Session::Session(const SessionOptions& options)
             options_.adapter.string(), adapter->settings.base_model_name_or_path, files_);
         if (!warning.empty()) warnings_.push_back(warning);
     }
-    gather_eos_ids();
+    eos_ids_ = answer_end_ids(files_, decoder_->config(), *tokenizer_);
 
     const std::int64_t chunk = std::min(kPrefillChunk, context());
     reserve([&](Decoder& decoder, Stream& stream) {
@@ -126,25 +116,23 @@ Session::Session(const SessionOptions& options)
 
 Session::~Session() = default;
 
+// On a card: 4-bit codes are read faster than what they decode to. Others where that would leave too little memory
+// for caches.
+bool Session::serves_codes(const Decoder::Options& options) const {
+    const auto in_four_bits = [](const StoredTensor& tensor) { return tensor.four_bit != nullptr; };
+    const DeviceProfile& card = dry_device_->profile();
+    const std::int64_t free = card.free_bytes > 0 ? card.free_bytes : card.memory_bytes;
+    return options.quantize ||
+           std::any_of(files_.tensors().begin(), files_.tensors().end(), in_four_bits) ||
+           dry_device_->memory().current > free / 2;
+}
+
 void Session::check_vocabulary() const {
     const std::int64_t model = dry_decoder_->config().vocab_size;
     if (tokenizer_->vocab_size() <= model) return;
     throw Error(options_.model.string() + ": the tokenizer has " +
                 std::to_string(tokenizer_->vocab_size()) + " tokens, the model " +
                 std::to_string(model) + " embeddings: they do not belong together");
-}
-
-void Session::gather_eos_ids() {
-    eos_ids_ = decoder_->config().eos_ids;
-    if (tokenizer_->eos_id()) eos_ids_.push_back(*tokenizer_->eos_id());
-    const std::filesystem::path file = files_.path() / "generation_config.json";
-    if (!files_.is_gguf() && std::filesystem::exists(file)) {
-        const Json config = Json::parse_file(file);
-        if (const Json* ids = config.find("eos_token_id"); ids != nullptr)
-            add_ids(*ids, file.string() + ": eos_token_id", eos_ids_);
-    }
-    std::sort(eos_ids_.begin(), eos_ids_.end());
-    eos_ids_.erase(std::unique(eos_ids_.begin(), eos_ids_.end()), eos_ids_.end());
 }
 
 void Session::reserve(const std::function<void(Decoder& decoder, Stream& stream)>& calls) {

@@ -12,6 +12,7 @@
 #include "garam/io/model_files.h"
 #include "garam/models/decoder.h"
 #include "garam/runtime/stream.h"
+#include "garam/serve/served_model.h"
 #include "garam/text/tokenizer.h"
 
 namespace garam {
@@ -37,42 +38,35 @@ DType choose_compute_dtype(const std::string& name, const DeviceProfile& profile
 std::string warning_of_another_base(const std::string& adapter, const std::string& base_name,
                                     const ModelFiles& files);
 
-// Prompts are fed in chunks of so many tokens: enough to fill the matrix product, and a bound on
-// the step memory whatever the prompt's length.
-constexpr std::int64_t kPrefillChunk = 256;
-
-class Session {
+class Session : public ServedModel {
   public:
     // Throws Error when files are missing or damaged, when tokenizer and model do not belong
     // together (both are named), and when the adapter belongs to another base.
     explicit Session(const SessionOptions& options);
-    ~Session();
+    ~Session() override;
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
-    Decoder& decoder() { return *decoder_; }
-    const Tokenizer& tokenizer() const { return *tokenizer_; }
+    Decoder& decoder() override { return *decoder_; }
+    const Tokenizer& tokenizer() const override { return *tokenizer_; }
     const ModelFiles& files() const { return files_; }
-    // The stream of the moment: reserve() makes a new one.
-    Stream& stream() { return *stream_; }
+    Stream& stream() override { return *stream_; }
     Meter& meter() { return meter_; }
     const Device& device() const { return *device_; }
 
-    // Ids that end an answer: of config.json, generation_config.json and the tokenizer; sorted.
+    // answer_end_ids() of this model.
     const std::vector<std::int32_t>& eos_ids() const { return eos_ids_; }
-    // Tokens that prompt and answer may have together.
-    std::int64_t context() const { return decoder_->config().max_positions; }
+    std::int64_t context() const override { return decoder_->config().max_positions; }
+    KvCache make_cache(std::int64_t capacity) override { return decoder_->make_cache(capacity); }
     // Things that a user should hear of, in whole sentences; empty when all is well.
     const std::vector<std::string>& warnings() const { return warnings_; }
 
-    // Makes the step memory large enough for what `calls` does, found by running it on a dry twin
-    // of the model. decode() of up to kPrefillChunk tokens is always covered. No tensor of the
-    // arena may be in use.
-    void reserve(const std::function<void(Decoder& decoder, Stream& stream)>& calls);
+    // What `calls` needs is found by running it on a dry twin of the model.
+    void reserve(const std::function<void(Decoder& decoder, Stream& stream)>& calls) override;
 
   private:
     void check_vocabulary() const;
-    void gather_eos_ids();
+    bool serves_codes(const Decoder::Options& options) const;
 
     SessionOptions options_;
     ModelFiles files_;

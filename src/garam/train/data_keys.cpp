@@ -87,6 +87,9 @@ void describe_rows(DataConfig& c, ConfigTable& table) {
     table.add("data.instruction", &c.instruction,
               "Rows of text and label: what is asked about the text; {text} stands for it, else it "
               "follows on a new line.");
+    table.add("data.answer", &c.answer,
+              "Rows of text and label: what is answered, such as '{\"verdict\": \"{label}\"}'; "
+              "{label} stands for the label's name. Empty: the name alone.");
     table.add(
         "data.system", &c.system,
         "Rows of text and label, or of instruction and output: the system message; empty: what "
@@ -146,6 +149,13 @@ void validate(const DataConfig& config) {
             throw Error("data.zip names " + std::to_string(config.zip.size()) + " columns, but " +
                         (paths == &config.train ? "data.train" : "data.validation") + " has " +
                         std::to_string(paths->size()) + " files: one for each");
+    if (!config.answer.empty() && config.instruction.empty())
+        throw Error(
+            "data.answer is for rows of text and label: set data.instruction to what is asked "
+            "about "
+            "the text");
+    if (!config.answer.empty() && config.answer.find("{label}") == std::string::npos)
+        throw Error("data.answer would give every label the same answer: write {label} in it");
     for (const auto& [ours, theirs] : config.columns) {
         const auto* const end = std::end(kColumnNames);
         if (std::find(std::begin(kColumnNames), end, ours) == end) {

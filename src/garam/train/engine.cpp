@@ -8,6 +8,7 @@
 #include "garam/ops/elementwise.h"
 #include "garam/ops/gradient_scale.h"
 #include "garam/runtime/transfer.h"
+#include "garam/serve/served_model.h"
 
 namespace garam {
 namespace {
@@ -39,6 +40,32 @@ bool is_finite(Stream& stream, const Tensor& device) {
     const float* const values = tensor.data<float>();
     return std::all_of(values, values + tensor.elements(),
                        [](float v) { return std::isfinite(v); });
+}
+
+// What generating and scoring an answer at the end of a full cache takes. Returns the pinned memory of the
+// cache, which is gone with it.
+std::int64_t answer_longest(TrainingEngine& engine, const EvaluationBounds& bounds) {
+    Decoder& model = engine.model();
+    Stream& stream = engine.stream();
+    if (model.cache_capacity(1, bounds.room) != bounds.room)
+        throw Error("eval.metrics: questions and answers of up to " + std::to_string(bounds.room) +
+                    " tokens pass the length (" +
+                    std::to_string(model.cache_capacity(1, bounds.room)) +
+                    ") at which this model turns its positions otherwise, which is not offered in "
+                    "training: lower train.max_length or eval.max_new_tokens");
+    const Arena::Mark start = stream.arena().mark();
+    KvCache cache = model.make_cache(stream, bounds.room);
+    std::vector<float> logits;
+    const auto feed = [&](std::int64_t tokens, std::int64_t rows) {
+        cache.length = bounds.room - tokens;
+        model.decode(stream, cache, std::vector<std::int32_t>(static_cast<std::size_t>(tokens)),
+                     logits, rows);
+    };
+    feed(std::min(kPrefillChunk, bounds.room), 1);
+    feed(1, 1);
+    if (bounds.scored > 0) feed(bounds.scored, bounds.scored);
+    stream.arena().rewind(start);
+    return cache.row.bytes();
 }
 
 }  // namespace
@@ -87,6 +114,7 @@ TrainingPass TrainingEngine::pass(std::int64_t steps_done) {
     pass.seed = options_.seed;
     pass.step = static_cast<std::uint32_t>(steps_done);
     pass.recompute = options_.recompute;
+    pass.tile = options_.tile;
     pass.neftune_noise_alpha = options_.neftune_noise_alpha;
     pass.offload = offload_ ? &*offload_ : nullptr;
     return pass;
@@ -193,7 +221,7 @@ TrainingEngine::EvalResult TrainingEngine::evaluate(const std::vector<TokenBatch
     EvalResult result;
     for (const TokenBatch& batch : batches) {
         fill(stream_, 0, loss_sum_);
-        model_.evaluate(stream_, batch, loss_sum_, nullptr);
+        model_.evaluate(stream_, batch, loss_sum_, nullptr, options_.tile);
         result.loss_sum += static_cast<double>(read_scalar(stream_, loss_sum_));
         result.targets += batch.num_targets();
     }
@@ -202,7 +230,7 @@ TrainingEngine::EvalResult TrainingEngine::evaluate(const std::vector<TokenBatch
 
 MemoryPlan plan_memory(const DeviceProfile& profile, const ModelFiles& files,
                        const EngineOptions& options, const BatchBounds& training,
-                       std::int64_t micro_batches, const BatchBounds& evaluation) {
+                       std::int64_t micro_batches, const EvaluationBounds& evaluation) {
     const std::int64_t unbounded = dry_address_space();
     const auto device = make_dry_device(profile);
     TrainingEngine engine(*device, files, options, unbounded);
@@ -222,7 +250,10 @@ MemoryPlan plan_memory(const DeviceProfile& profile, const ModelFiles& files,
     plan.step_cost = {one.flops + more * (two.flops - one.flops),
                       one.bytes_read + more * (two.bytes_read - one.bytes_read),
                       one.bytes_written + more * (two.bytes_written - one.bytes_written)};
+    plan.training_bytes = engine.arena().peak();
     if (evaluation.tokens > 0) engine.evaluate({batch_of(evaluation)});
+    const std::int64_t answers_pinned =
+        evaluation.room > 0 ? answer_longest(engine, evaluation) : 0;
 
     static_cast<StepMemory&>(plan) = engine.needed();
     // Each input goes out and comes back.
@@ -238,7 +269,7 @@ MemoryPlan plan_memory(const DeviceProfile& profile, const ModelFiles& files,
         plan.by_purpose[p] += engine.arena().peak_by()[p];
         plan.total_bytes += plan.by_purpose[p];
     }
-    plan.pinned_bytes = device->pinned().current;
+    plan.pinned_bytes = device->pinned().current + answers_pinned;
     plan.mapped_bytes = engine.model().mapped_bytes();
     plan.trainable_elements = engine.model().trainable_elements();
     plan.total_elements = engine.model().total_elements();

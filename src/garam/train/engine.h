@@ -26,6 +26,7 @@ struct EngineOptions {
     OptimizerOptions optimizer;
     double max_grad_norm = 1;                  // 0: no clipping
     Recompute recompute = Recompute::nothing;  // gradient_checkpointing
+    std::int64_t tile = 0;                     // PassContext::tile, where blocks are recomputed
     std::uint64_t seed = 42;                   // of dropout and noise
     double neftune_noise_alpha = 0;            // on embeddings; 0: none
 };
@@ -36,6 +37,12 @@ struct BatchBounds {
     std::int64_t longest = 0;  // tokens of one sample
     std::int64_t targets = 0;
     std::int64_t samples = 0;
+};
+
+// The same of evaluations, and what their answers take (train/training_model.h).
+struct EvaluationBounds : BatchBounds {
+    std::int64_t room = 0;    // tokens of a question with its answer; 0: none is generated
+    std::int64_t scored = 0;  // tokens of an answer that is scored at once
 };
 
 // What an engine reserves for its steps.
@@ -55,8 +62,9 @@ struct MemoryPlan : StepMemory {
     std::int64_t mapped_bytes = 0;  // weights used in place in a mapped file (page cache)
     std::int64_t trainable_elements = 0;
     std::int64_t total_elements = 0;
-    Cost step_cost;      // of one optimiser step of the largest micro-batches
-    StepTime step_time;  // of the same
+    std::int64_t training_bytes = 0;  // of the arena, without evaluation
+    Cost step_cost;                   // of one optimiser step of the largest micro-batches
+    StepTime step_time;               // of the same
     // While the model is loaded, before the step's memory is taken.
     std::int64_t load_peak_bytes = 0;
     // Projections whose base is quantised, and how many of them stay decoded.
@@ -135,10 +143,11 @@ class TrainingEngine {
 };
 
 // Runs the engine on a dry device of that profile over a step of `micro_batches` of the largest
-// micro-batches of training and, where `evaluation` has tokens, over the largest evaluation batch.
-// Reads no weights.
+// micro-batches of training and, where `evaluation` has tokens, over the largest evaluation batch, and
+// where it has room, over the longest question and answer. Reads no weights. Throws Error when a sequence of
+// so much room would turn shorter ones otherwise (Decoder::cache_capacity).
 MemoryPlan plan_memory(const DeviceProfile& profile, const ModelFiles& files,
                        const EngineOptions& options, const BatchBounds& training,
-                       std::int64_t micro_batches, const BatchBounds& evaluation);
+                       std::int64_t micro_batches, const EvaluationBounds& evaluation);
 
 }  // namespace garam

@@ -50,7 +50,6 @@ constexpr ForeignKey kForeignKeys[] = {
     {"bnb_4bit_quant_storage", "two codes are one byte; remove it"},
     {"use_bnb_nested_quant", "the key is bnb_4bit_use_double_quant"},
     {"quantization_config", kFourBitKeys},
-    {"loftq_config", kFourBits},
     // Several processes and devices.
     {"deepspeed", kOneProcess},
     {"fsdp", kOneProcess},
@@ -114,8 +113,6 @@ constexpr ForeignKey kForeignKeys[] = {
     {"logging_first_step", "use train.logging_steps=1"},
     {"eval_delay", "use train.eval_steps"},
     {"eval_accumulation_steps", "evaluation keeps no logits; remove it"},
-    {"metric_for_best_model", "the best model is that of the lowest eval_loss; remove it"},
-    {"greater_is_better", "the best model is that of the lowest eval_loss; remove it"},
     {"save_only_model", "checkpoints are always complete, so that a run can go on; remove it"},
     {"save_safetensors", "safetensors are always written; remove it"},
     {"data_seed", "use train.seed"},

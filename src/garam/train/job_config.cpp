@@ -97,18 +97,22 @@ void describe_lora(JobConfig& c, ConfigTable& table) {
     table
         .add_choice(
             "lora.init_lora_weights", c.init_lora_weights,
-            {"true", "gaussian", "orthogonal", "pissa", "pissa_niter_N"},
+            {"true", "gaussian", "orthogonal", "pissa", "pissa_niter_N", "loftq"},
             "Where adapters begin: true (PEFT's: A Kaiming uniform, B zero), gaussian (A "
-            "normal, B zero), orthogonal (neither zero, their product is), or PiSSA: the "
+            "normal, B zero), orthogonal (neither zero, their product is), loftq (with "
+            "load_in_4bit: "
+            "the leading part of what quantising takes away), or PiSSA: the "
             "leading part of the weight, found to an f32 decomposition's rounding (pissa) or by N "
             "rounds of subspace iteration (pissa_niter_16: faster), and taken out of the base, "
             "which then has its own memory. The result is an ordinary adapter of twice the "
             "rank, for the base as it is on the disk.")
         .refused = {{"olora", kAltersBase},
-                    {"loftq", kAltersBase},
                     {"corda", kAltersBase},
                     {"lora_ga", kAltersBase},
                     {"eva", "it looks at data before it begins; use true or orthogonal"}};
+    table.add("lora.loftq_config.loftq_bits", &c.loftq_bits, "Of init_lora_weights=loftq: 4.");
+    table.add("lora.loftq_config.loftq_iter", &c.loftq_iter,
+              "Of init_lora_weights=loftq: 1, which leaves the quantised base as it is.");
     table.add(
         "lora.base_model_name_or_path", &c.lora.base_model_name_or_path,
         "What the adapter's config names as its base, for PEFT to load it on; empty: the model "
@@ -169,6 +173,20 @@ void validate_four_bit(const JobConfig& config) {
         throw Error("bnb_4bit_compute_dtype=" + keys.compute_dtype +
                     " and train.bf16=" + (*config.train.bf16 ? "true" : "false") +
                     " contradict each other: all of a run computes in one type, keep one");
+    if (config.loftq_bits != 4)
+        throw Error("lora.loftq_config.loftq_bits is " + std::to_string(config.loftq_bits) +
+                    ": a base is quantised to 4 bits");
+    if (config.loftq_iter != 1)
+        throw Error("lora.loftq_config.loftq_iter is " + std::to_string(config.loftq_iter) +
+                    ": more than one iteration quantises another matrix than the base's, so that "
+                    "the adapter "
+                    "would belong to a base that is on no disk; take 1");
+    if (config.init_lora_weights == "loftq" && !keys.load_in_4bit)
+        throw Error("lora.init_lora_weights=loftq needs load_in_4bit=true, and a model in 16 bits");
+    if (config.init_lora_weights == "loftq" && !config.adapter.empty())
+        throw Error(
+            "adapter and lora.init_lora_weights=loftq contradict each other: LoftQ begins a new "
+            "adapter; keep one");
     if (!keys.load_in_4bit) return;
     if (config.train.method == "full")
         throw Error(
@@ -218,6 +236,11 @@ void validate_evaluation(const JobConfig& config) {
     };
     needs_validation(train.eval_steps.has_value(), "train.eval_steps", "null");
     needs_validation(train.eval_on_start, "train.eval_on_start", "false");
+    needs_validation(config.eval.judges(), "eval.metrics", "[]");
+    validate(config.eval);
+    if (!config.eval.judges() && reported_name(train.metric_for_best_model) != "eval_loss")
+        throw Error("train.metric_for_best_model: " + train.metric_for_best_model +
+                    " is not evaluated: name it in eval.metrics, or take eval_loss");
     needs_validation(train.load_best_model_at_end, "train.load_best_model_at_end", "false");
     needs_validation(train.early_stopping_patience.has_value(), "train.early_stopping_patience",
                      "null");
@@ -267,6 +290,7 @@ ConfigTable describe(JobConfig& config) {
     describe(config.data, table);
     describe_lora(config, table);
     describe(config.train, table);
+    describe(config.eval, table);
     refuse_foreign_keys(table);
     return table;
 }

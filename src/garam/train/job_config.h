@@ -13,6 +13,7 @@
 #include "garam/data/data_config.h"
 #include "garam/io/peft_adapter.h"
 #include "garam/quant/base_quantization.h"
+#include "garam/train/eval_config.h"
 #include "garam/train/train_config.h"
 
 namespace garam {
@@ -41,7 +42,10 @@ struct JobConfig {
     LoraSettings lora;
     double loraplus_lr_ratio = 1;
     std::string init_lora_weights = "true";
+    int loftq_bits = 4;
+    int loftq_iter = 1;
     TrainConfig train;
+    EvalConfig eval;
 
     JobConfig() { lora.target_modules = {"q_proj", "v_proj"}; }
 };

@@ -33,11 +33,35 @@ std::vector<std::int64_t> merges(const MemoryQuestion& question) {
     return merges;
 }
 
-std::vector<Recompute> policies(const MemoryQuestion& question) {
-    if (!question.chooses_recompute) return {question.engine.recompute};
-    std::vector<Recompute> policies = {Recompute::nothing, Recompute::norms_and_activation,
-                                       Recompute::gate_up, Recompute::block};
-    if (question.profile.is_cuda()) policies.push_back(Recompute::offload);
+// Tokens of a tile: enough for a card's products, and with the last one for the least memory.
+constexpr std::int64_t kTiles[] = {2048, 512, 128};
+
+struct Policy {
+    Recompute recompute;
+    std::int64_t tile;
+};
+
+// In the order in which they are tried.
+std::vector<Policy> policies_of(const MemoryQuestion& question) {
+    std::vector<Recompute> kinds = {question.engine.recompute};
+    if (question.chooses_recompute) {
+        kinds = {Recompute::nothing, Recompute::norms_and_activation, Recompute::gate_up,
+                 Recompute::block};
+        if (question.profile.is_cuda()) kinds.push_back(Recompute::offload);
+    }
+    std::vector<Policy> policies;
+    const auto add = [&](Recompute kind, std::int64_t tile) {
+        if (tile == 0 || kind >= Recompute::block) policies.push_back({kind, tile});
+    };
+    if (question.tile || !question.in_tiles)
+        for (const Recompute kind : kinds)
+            add(kind, question.tile.value_or(0));
+    if (!question.tile && (question.in_tiles || question.chooses_recompute))
+        for (const std::int64_t tile : kTiles)
+            for (const Recompute kind : kinds)
+                add(kind, tile);
+    // A named policy without tiles goes on where a run in tiles stopped.
+    if (policies.empty()) add(kinds.back(), 0);
     return policies;
 }
 
@@ -55,8 +79,8 @@ class Planner {
     }
 
     // As many projections decoded as fit; where not even none fits, none.
-    MemoryChoice choose(std::int64_t merged, Recompute recompute) {
-        MemoryChoice all = planned(merged, recompute, Decoder::kAllProjections);
+    MemoryChoice choose(std::int64_t merged, const Policy& policy) {
+        MemoryChoice all = planned(merged, policy, Decoder::kAllProjections);
         const std::int64_t most = all.plan.streamable_projections;
         if (all.fits || most == 0 || !suits_host(all)) return all;
         // Only the model's own memory depends on it.
@@ -75,7 +99,7 @@ class Planner {
                 high = middle - 1;
             }
         }
-        return planned(merged, recompute, low);
+        return planned(merged, policy, low);
     }
 
   private:
@@ -84,13 +108,17 @@ class Planner {
         std::int64_t load_peak = 0;
     };
 
-    MemoryChoice planned(std::int64_t merged, Recompute recompute, std::int64_t resident) const {
+    MemoryChoice planned(std::int64_t merged, const Policy& policy, std::int64_t resident) const {
         EngineOptions engine = question_.engine;
-        engine.recompute = recompute;
+        engine.recompute = policy.recompute;
+        engine.tile = policy.tile;
         engine.model.resident_projections = resident;
         const std::int64_t passes = (question_.accumulation + merged - 1) / merged;
         MemoryChoice choice{
-            recompute, merged, resident,
+            policy.recompute,
+            policy.tile,
+            merged,
+            resident,
             plan_memory(question_.profile, question_.files, engine,
                         merged_bounds(question_.training, merged), passes, question_.evaluation),
             room_};
@@ -132,9 +160,11 @@ MemoryChoice best_or_smallest(const MemoryQuestion& question) {
     std::optional<MemoryChoice> best;
     MemoryChoice smallest;
     smallest.plan.total_bytes = INT64_MAX;
-    for (const Recompute recompute : policies(question)) {
+    for (const Policy& policy : policies_of(question)) {
+        // Tiles are the last resort: their products are small.
+        if (best && policy.tile > best->tile) break;
         for (const std::int64_t merged : all) {
-            MemoryChoice choice = planner.choose(merged, recompute);
+            MemoryChoice choice = planner.choose(merged, policy);
             if (choice.fits) {
                 // What recomputes more, or merges less, is not faster but by decoding less.
                 const bool decodes =

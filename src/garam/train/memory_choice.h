@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "garam/train/engine.h"
 
@@ -14,15 +15,19 @@ struct MemoryQuestion {
     const ModelFiles& files;
     EngineOptions engine;
     BatchBounds training;
-    BatchBounds evaluation;
+    EvaluationBounds evaluation;
     std::int64_t accumulation = 1;
     bool chooses_recompute = false;  // gradient_checkpointing=auto; else engine.recompute holds
     std::int64_t merged = 0;         // micro-batches run as one; 0: choose
     std::int64_t limit = 0;          // bytes that garam may reserve on the device; 0: what is free
+    bool in_tiles = false;           // a named policy is to run in tiles (…+tiles)
+    // PassContext::tile as an earlier part of the run had it; empty: choose.
+    std::optional<std::int64_t> tile = {};
 };
 
 struct MemoryChoice {
     Recompute recompute = Recompute::nothing;
+    std::int64_t tile = 0;
     std::int64_t merged = 1;
     std::int64_t resident_projections = Decoder::kAllProjections;
     MemoryPlan plan;
@@ -34,8 +39,9 @@ struct MemoryChoice {
 // Of the plans that fit the room (the limit, or what is free less what the driver needs) and half of the host's
 // memory, the one whose step is expected to be the fastest (train/step_time.h); of equal ones that which
 // recomputes less. Inputs of blocks wait in pinned host memory (Recompute::offload) on a card only. As many
-// projections stay decoded as fit. Where nothing fits and the optimiser's states are paged, the masters of what is
-// trained wait in pinned host memory, too. Where still nothing fits, the smallest plan.
+// projections stay decoded as fit. Tiles of tokens are the last resort but one: where still nothing fits and the
+// optimiser's states are paged, the masters of what is trained wait in pinned host memory, too. Where nothing fits,
+// the smallest plan.
 MemoryChoice choose_memory(const MemoryQuestion& question);
 
 // Bounds of `merged` micro-batches run as one.

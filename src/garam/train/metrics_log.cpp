@@ -11,6 +11,7 @@
 #include "garam/core/error.h"
 #include "garam/core/json.h"
 #include "garam/io/atomic_write.h"
+#include "garam/train/eval_config.h"
 
 namespace garam {
 namespace {
@@ -73,12 +74,15 @@ void MetricsLog::on_step(const StepReport& report) {
 }
 
 void MetricsLog::on_evaluation(const EvalReport& report) {
-    append(Json(Json::Object{{"step", report.step},
-                             {"epoch", report.epoch},
-                             {"eval_loss", report.eval_loss},
-                             {"eval_num_target_tokens", report.num_target_tokens},
-                             {"eval_runtime", report.seconds}})
-               .dump());
+    Json line(Json::Object{{"step", report.step},
+                           {"epoch", report.epoch},
+                           {"eval_loss", report.eval_loss},
+                           {"eval_num_target_tokens", report.num_target_tokens}});
+    for (const auto& [name, value] : report.metrics)
+        line.set(name, value);
+    if (report.confusion) line.set("eval_confusion_matrix", confusion_json(*report.confusion));
+    line.set("eval_runtime", report.seconds);
+    append(line.dump());
 }
 
 }  // namespace garam

@@ -5,6 +5,7 @@
 //   …,
 //    "tokens_per_second": …, "peak_memory_bytes": …}
 //   {"step": 10, "epoch": 0.5, "eval_loss": …, "eval_num_target_tokens": …, "eval_runtime": …}
+//   with eval.metrics also "eval_accuracy": …, … and "eval_confusion_matrix": {"labels": […], …}
 //
 // Each line reaches the system in one write when it happens, so a killed process loses at most a
 // line that it was writing. A run that resumes first drops all lines beyond the step it resumes

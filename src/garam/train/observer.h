@@ -9,10 +9,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "garam/serve/classification.h"
 
 namespace garam {
 
@@ -60,7 +63,9 @@ struct EvalReport {
     double epoch = 0;
     double eval_loss = 0;  // mean over all target tokens of the validation data
     std::int64_t num_target_tokens = 0;
-    double seconds = 0;  // that the evaluation took
+    std::vector<std::pair<std::string, double>> metrics;  // of eval.metrics, by reported name
+    std::optional<Confusion> confusion;                   // where it is one of them
+    double seconds = 0;                                   // that the evaluation took
     bool is_best = false;
 };
 

@@ -156,7 +156,7 @@ void cut_evaluation(PreparedJob& job) {
     const std::int64_t wanted = job.config.train.per_device_eval_batch_size * longest;
     job.evaluation = evaluation_batches(
         job.validation, std::max(longest, std::min(wanted, job.training_bounds.tokens)));
-    job.evaluation_bounds = bounds_of(job.evaluation);
+    static_cast<BatchBounds&>(job.evaluation_bounds) = bounds_of(job.evaluation);
 }
 
 void note_reports(PreparedJob& job, const SampleTables& tables) {
@@ -199,6 +199,46 @@ void read_data(PreparedJob& job, const ReadingProgress& progress) {
     if (data.validation_fraction <= 0)
         job.validation = select_samples(weighted(read(validation_places(data)), {}), seed);
     cut_evaluation(job);
+}
+
+// With eval.metrics: the rows whose answers are judged.
+void read_judged(PreparedJob& job) {
+    const JobConfig& config = job.config;
+    if (!config.eval.judges()) return;
+    const DecoderConfig model =
+        DecoderConfig::from_json(job.files.config(), job.files.path().string());
+    const DataPlaces places = config.data.validation_fraction > 0 ? training_places(config.data)
+                                                                  : validation_places(config.data);
+    JudgedSet set = judged_rows(job.validation, places, config.data,
+                                encoding_settings(config, model.vocab_size), *job.tokenizer,
+                                config.eval.request(config.train.seed));
+    check_labels(config.eval, set.labels);
+    const std::string best = reported_name(config.train.metric_for_best_model);
+    std::string known = "eval_loss";
+    bool found = best == known;
+    for (const auto& [name, value] : metric_values(config.eval, Judgement(set.labels))) {
+        found = found || best == name;
+        known += ", " + name;
+    }
+    if (!found)
+        throw Error("train.metric_for_best_model: " + config.train.metric_for_best_model +
+                    " is not evaluated (eval.metrics); there are " + known);
+    job.answer_ends = answer_end_ids(job.files, model, *job.tokenizer);
+    // Positions that the model was not made for are used only where a question alone needs them.
+    job.evaluation_bounds.room = std::min(judging_room(set, config.eval.max_new_tokens),
+                                          std::max(model.max_positions, set.longest_prompt + 1));
+    if (config.eval.has("ece")) {
+        job.evaluation_bounds.room =
+            std::max(job.evaluation_bounds.room, set.longest_prompt + set.longest_candidate);
+        job.evaluation_bounds.scored = set.longest_candidate - 1;
+    }
+    job.notes.push_back(
+        "evaluations answer " + std::to_string(set.rows.size()) + " rows (" +
+        (set.reader.is_json() ? "JSON with \"" + config.eval.verdict_key + "\"" : "a label") + ")" +
+        (set.left_out == 0 ? std::string()
+                           : "; " + std::to_string(set.left_out) +
+                                 " more were drawn, but their answer is cut off or empty"));
+    job.judged = std::move(set);
 }
 
 std::int64_t steps_of(const TrainConfig& train, const Loader& loader) {
@@ -282,8 +322,13 @@ bool computes_in_bf16(const JobConfig& config, const DeviceProfile& profile) {
     return profile.fast_bf16;
 }
 
+// How a policy's name ends that runs in tiles of tokens.
+constexpr const char* kInTiles = "+tiles";
+
 // auto is settled by PreparedJob::plan().
 Recompute recompute_from_name(const std::string& name) {
+    for (const Recompute recompute : {Recompute::block, Recompute::offload})
+        if (name == std::string(name_of(recompute)) + kInTiles) return recompute;
     if (name == "false" || name == "none" || name == "auto") return Recompute::nothing;
     if (name == "true" || name == "block") return Recompute::block;
     for (const Recompute recompute :
@@ -291,7 +336,7 @@ Recompute recompute_from_name(const std::string& name) {
         if (name == name_of(recompute)) return recompute;
     throw Error("train.gradient_checkpointing: \"" + name +
                 "\" is not supported; choose one of false (none), norms+activation, gate_up, true "
-                "(block), offload, auto");
+                "(block), offload, block+tiles, offload+tiles, auto");
 }
 
 Error beyond_limit(const JobConfig& config, const MemoryChoice& choice) {
@@ -352,7 +397,7 @@ void PreparedJob::cut_batch(std::int64_t batch_size, std::int64_t accumulation) 
     if (!evaluation.empty()) cut_evaluation(*this);
 }
 
-MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
+MemoryPlan PreparedJob::plan(const TrainerState* earlier) {
     const TrainConfig& train = config.train;
     const std::int64_t asked = train.per_device_train_batch_size;
     const std::int64_t step = asked * train.gradient_accumulation_steps;
@@ -366,14 +411,21 @@ MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
                                 train.gradient_accumulation_steps};
         question.chooses_recompute = train.gradient_checkpointing == "auto";
         const bool may_merge = train.merge_micro_batches == "auto" && profile.is_cuda();
-        question.merged = merged > 0 ? merged : may_merge ? 0 : 1;
         question.limit = limit;
+        question.merged = may_merge ? 0 : 1;
+        question.in_tiles = train.gradient_checkpointing.ends_with(kInTiles);
+        if (earlier != nullptr) {
+            question.merged = earlier->merged_micro_batches;
+            question.tile = earlier->tile;
+        }
         return choose_memory(question);
     };
-    if (train.auto_find_batch_size && earlier != nullptr &&
-        earlier->per_device_train_batch_size < asked &&
-        earlier->per_device_train_batch_size * earlier->gradient_accumulation_steps == step)
-        cut_batch(earlier->per_device_train_batch_size, earlier->gradient_accumulation_steps);
+    if (train.auto_find_batch_size && earlier != nullptr) {
+        const RunIdentity& cut = earlier->identity;
+        if (cut.per_device_train_batch_size < asked &&
+            cut.per_device_train_batch_size * cut.gradient_accumulation_steps == step)
+            cut_batch(cut.per_device_train_batch_size, cut.gradient_accumulation_steps);
+    }
     MemoryChoice choice = choose();
     while (train.auto_find_batch_size && earlier == nullptr && !choice.fits &&
            train.per_device_train_batch_size > 1) {
@@ -393,16 +445,22 @@ MemoryPlan PreparedJob::plan(std::int64_t merged, const RunIdentity* earlier) {
                         std::to_string(accumulation) + " passes make the same step of " +
                         std::to_string(step));
     if (limit > 0 && !choice.fits) throw beyond_limit(config, choice);
+    if (const std::int64_t more = choice.plan.arena_bytes - choice.plan.training_bytes; more > 0)
+        notes.push_back("evaluation needs " + std::to_string((more + (1 << 20) - 1) >> 20) +
+                        " MiB more than training's steps, which the plan holds: lower "
+                        "eval.max_new_tokens or train.per_device_eval_batch_size to save it");
     engine.recompute = choice.recompute;
     engine.model.resident_projections = choice.resident_projections;
     engine.model.masters_on_host = choice.masters_on_host;
+    engine.tile = choice.tile;
     merged_micro_batches = choice.merged;
     if (choice.merged > 1)
         notes.push_back("memory allows " + std::to_string(choice.merged) + " of the " +
                         std::to_string(accumulation) +
                         " micro-batches of a step to run as one (train.merge_micro_batches)");
     if (train.gradient_checkpointing == "auto")
-        notes.push_back(std::string("gradient_checkpointing=auto: ") + name_of(choice.recompute));
+        notes.push_back(std::string("gradient_checkpointing=auto: ") + name_of(choice.recompute) +
+                        (choice.tile > 0 ? kInTiles : ""));
     return choice.plan;
 }
 
@@ -424,12 +482,13 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config, const ReadingProgr
         throw Error("train.tf32 is for cards; this run computes on the processor (device=" +
                     config.device + ")");
     job->profile.tf32 = train.tf32;
-    if (train.gradient_checkpointing == "offload" && !job->profile.is_cuda())
+    if (recompute_from_name(train.gradient_checkpointing) == Recompute::offload &&
+        !job->profile.is_cuda())
         throw Error(
             "train.gradient_checkpointing: offload is for cards; this run computes on the "
             "processor "
             "(device=" +
-            config.device + "), whose memory is the host's already: take true");
+            config.device + "), whose memory is the host's already: take true or block+tiles");
     if (!train.tuned_products.empty() && job->profile.is_cuda()) {
         job->profile.products = load_products(train.tuned_products, job->profile);
     } else if (!train.tuned_products.empty()) {
@@ -438,6 +497,7 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config, const ReadingProgr
     }
     prepare_vocabulary(*job);
     read_data(*job, progress);
+    read_judged(*job);
     warn_of_long_samples(*job);
     choose_adapter(*job);
     job->max_steps = steps_of(train, *job->loader);
@@ -449,7 +509,8 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config, const ReadingProgr
     engine.model.quantize = base_quantization(job->config);
     engine.model.seed = static_cast<std::uint64_t>(train.seed);
     engine.model.max_positions =
-        std::max(job->training_bounds.longest, job->evaluation_bounds.longest);
+        std::max({job->training_bounds.longest, job->evaluation_bounds.longest,
+                  job->evaluation_bounds.room});
     engine.model.label_smoothing = train.label_smoothing_factor;
     engine.neftune_noise_alpha = train.neftune_noise_alpha.value_or(0);
     engine.optimizer = optimizer_options(train);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "garam/data/judged_rows.h"
 #include "garam/data/loader.h"
 #include "garam/data/samples/read_samples.h"
 #include "garam/data/samples/sample_selection.h"
@@ -30,8 +31,10 @@ struct PreparedJob {
     DeviceProfile profile;  // of the device that computes
     EngineOptions engine;
     BatchBounds training_bounds;
-    BatchBounds evaluation_bounds;
-    std::optional<PeftAdapter> adapter;  // to go on with
+    EvaluationBounds evaluation_bounds;
+    std::optional<JudgedSet> judged;        // with eval.metrics: rows to answer
+    std::vector<std::int32_t> answer_ends;  // ids that end an answer
+    std::optional<PeftAdapter> adapter;     // to go on with
     std::int64_t max_steps = 0;
     std::string base_name;  // for adapter_config.json; empty: unknown
     RunIdentity identity;
@@ -39,10 +42,10 @@ struct PreparedJob {
 
     std::int64_t merged_micro_batches = 1;  // see train/memory_choice.h
 
-    // Settles what the run keeps and merges (`merged`: as an earlier part of the run did; 0: by the
-    // memory that is free), and plans for it. With train.auto_find_batch_size it may cut the batch;
-    // `earlier`: as an earlier part of the run did.
-    MemoryPlan plan(std::int64_t merged = 0, const RunIdentity* earlier = nullptr);
+    // Settles what the run keeps and merges, and plans for it; with train.auto_find_batch_size it may cut
+    // the batch. By the memory that is free, or, where that decides about bits, as an earlier part of the
+    // run did.
+    MemoryPlan plan(const TrainerState* earlier = nullptr);
 
   private:
     // The rows of a pass, and how many passes make a step.

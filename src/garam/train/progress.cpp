@@ -211,9 +211,13 @@ void ConsoleProgress::on_step(const StepReport& report) {
 }
 
 void ConsoleProgress::on_evaluation(const EvalReport& report) {
-    print(fmt::format("step {}  eval_loss {} over {} target tokens, {:.1f} s{}", report.step,
-                      format_loss(report.eval_loss), report.num_target_tokens, report.seconds,
-                      report.is_best ? "  (best so far)" : ""));
+    std::string metrics;
+    for (const auto& [name, value] : report.metrics)
+        if (name.find('_') == name.rfind('_'))  // not those of single labels
+            metrics += fmt::format("  {} {:.6g}", name, value);
+    print(fmt::format("step {}  eval_loss {} over {} target tokens{}, {:.1f} s{}", report.step,
+                      format_loss(report.eval_loss), report.num_target_tokens, metrics,
+                      report.seconds, report.is_best ? "  (best so far)" : ""));
 }
 
 void ConsoleProgress::on_checkpoint(const std::filesystem::path& path) {

@@ -12,6 +12,9 @@ void TensorboardLog::on_step(const StepReport& report) {
 
 void TensorboardLog::on_evaluation(const EvalReport& report) {
     file_.scalar("eval/loss", report.eval_loss, report.step);
+    // Transformers' names there: eval/f1 for eval_f1.
+    for (const auto& [name, value] : report.metrics)
+        file_.scalar("eval/" + name.substr(std::string("eval_").size()), value, report.step);
     file_.scalar("eval/runtime", report.seconds, report.step);
 }
 

@@ -72,12 +72,15 @@ void describe_steps(TrainConfig& c, ConfigTable& table) {
               "Passes of one optimiser step. The loss is normalised by the target tokens of all of "
               "them: any split gives the same step.",
               between(1, kMaxBatch));
-    table.add("train.gradient_checkpointing", &c.gradient_checkpointing,
-              "What the backward computes again instead of keeping it, for the same bits in less "
-              "memory: false (none), norms+activation (nearly free), gate_up, true (block: all but "
-              "the inputs of blocks, a third more time), offload (on a card: as true, and these "
-              "inputs wait in pinned host memory), or auto: the least that fits. false as in "
-              "Transformers; TRL has true.");
+    table.add(
+        "train.gradient_checkpointing", &c.gradient_checkpointing,
+        "What the backward computes again instead of keeping it, for the same bits in less "
+        "memory: false (none), norms+activation (nearly free), gate_up, true (block: all but "
+        "the inputs of blocks, a third more time), offload (on a card: as true, and these "
+        "inputs wait in pinned host memory), or auto: the least that fits. With +tiles at its "
+        "end (block+tiles, offload+tiles; the last resort of auto) MLPs and projections run "
+        "over some hundred tokens at a time, for the longest samples; gradients are then "
+        "summed in another order. false as in Transformers; TRL has true.");
     table.add("train.merge_micro_batches", &c.merge_micro_batches,
               "On a card, run several of the passes that a step accumulates as one when memory "
               "allows: auto or false. The loss is normalised by targets, so the step is the same "
@@ -206,11 +209,20 @@ void describe_events(TrainConfig& c, ConfigTable& table) {
               "Newest checkpoints that are kept, the best one beside them; null: all.",
               between(1, kMaxSteps));
     table.add("train.load_best_model_at_end", &c.load_best_model_at_end,
-              "The result is the state of the lowest eval_loss, not the last one.");
+              "The result is the state of the best metric_for_best_model, not the last one.");
+    table.add("train.metric_for_best_model", &c.metric_for_best_model,
+              "What the best model is best in: loss, or a number of eval.metrics such as f1, "
+              "eval_accuracy or recall_spam; eval_ may stand before it.");
+    table
+        .add(
+            "train.greater_is_better", &c.greater_is_better,
+            "Whether the best is the highest. auto: for all but loss (as in Transformers), ece and "
+            "unparsable.")
+        .call_null("auto");
     table.add(
         "train.early_stopping_patience", &c.early_stopping_patience,
-        "Stop after this many evaluations in a row without a lower eval_loss; null: never. The "
-        "argument of Transformers' EarlyStoppingCallback.",
+        "Stop after this many evaluations in a row without a better metric_for_best_model; null: "
+        "never. The argument of Transformers' EarlyStoppingCallback.",
         between(1, kMaxSteps));
     table.add("train.resume_from_checkpoint", &c.resume_from_checkpoint,
               "false: start anew; true: go on from the newest checkpoint in output_dir; or the "

@@ -67,6 +67,8 @@ struct TrainConfig {
     std::int64_t save_steps = 500;           // 0: at the end only
     std::optional<std::int64_t> save_total_limit;
     bool load_best_model_at_end = false;
+    std::string metric_for_best_model = "loss";  // eval_ before it may be left away
+    std::optional<bool> greater_is_better;       // unset: greater_is_better() of the metric
     std::optional<std::int64_t> early_stopping_patience;
     std::string resume_from_checkpoint = "false";  // false, true (the newest), or a folder
     std::string report_to = "tensorboard";         // none, tensorboard

@@ -17,6 +17,7 @@
 #include "garam/train/metrics_log.h"
 #include "garam/train/run_folder.h"
 #include "garam/train/tensorboard_log.h"
+#include "garam/train/training_model.h"
 #include "garam/train/tuned_products.h"
 
 namespace garam {
@@ -43,6 +44,10 @@ class Trainer {
         state_.max_steps = job.max_steps;
         state_.identity = job.identity;
         state_.merged_micro_batches = job.merged_micro_batches;
+        state_.metric_for_best_model = reported_name(train_.metric_for_best_model);
+        state_.greater_is_better =
+            train_.greater_is_better.value_or(greater_is_better(train_.metric_for_best_model));
+        state_.tile = job.engine.tile;
         if (train_.nvtx_ranges) {
             engine_.meter().name_ranges(true);
             engine_.micro_steps().record_work(false);
@@ -68,7 +73,15 @@ class Trainer {
         states.write();
         engine_.model().take_out();
         engine_.optimizer().refresh_copies(engine_.stream());
-        state_ = checkpoint.state();
+        const TrainerState now = std::exchange(state_, checkpoint.state());
+        if (state_.metric_for_best_model != now.metric_for_best_model ||
+            state_.greater_is_better != now.greater_is_better) {
+            // What was best in one metric says nothing of another.
+            state_.metric_for_best_model = now.metric_for_best_model;
+            state_.greater_is_better = now.greater_is_better;
+            state_.best_metric.reset();
+            state_.evaluations_without_gain = 0;
+        }
         last_saved_ = state_.global_step;
     }
 
@@ -221,12 +234,14 @@ class Trainer {
         const Clock::time_point begin = Clock::now();
         const auto result = engine_.evaluate(job_.evaluation);
         EvalReport report;
+        if (job_.judged) judge_answers(report);
         report.step = state_.global_step;
         report.epoch = state_.epoch;
         report.eval_loss = result.loss();
         report.num_target_tokens = result.targets;
         report.seconds = seconds_since(begin);
-        report.is_best = counts && (!state_.best_metric || result.loss() < *state_.best_metric);
+        const double metric = metric_for_best_model(report);
+        report.is_best = counts && (!state_.best_metric || is_better(metric, *state_.best_metric));
         evaluation_seconds_ += report.seconds;
         if (!std::isfinite(report.eval_loss))
             throw Error("evaluation after step " + std::to_string(state_.global_step) +
@@ -234,7 +249,7 @@ class Trainer {
         for (TrainObserver* observer : observers_)
             observer->on_evaluation(report);
         if (report.is_best) {
-            state_.best_metric = report.eval_loss;
+            state_.best_metric = metric;
             state_.best_model_checkpoint = checkpoint_name();
             state_.evaluations_without_gain = 0;
             const Clock::time_point saving = Clock::now();
@@ -245,6 +260,30 @@ class Trainer {
         } else if (counts) {
             ++state_.evaluations_without_gain;
         }
+    }
+
+    // The answers to validation rows, generated in the memory of a step.
+    void judge_answers(EvalReport& report) {
+        const Arena::Mark start = engine_.arena().mark();
+        TrainingModel model(engine_, *job_.tokenizer, job_.evaluation_bounds.room);
+        const Judgement judgement = judge(model, *job_.judged,
+                                          {.max_new_tokens = job_.config.eval.max_new_tokens,
+                                           .eos_ids = job_.answer_ends,
+                                           .scores = job_.config.eval.has("ece")});
+        engine_.stream().synchronize();
+        engine_.arena().rewind(start);
+        report.metrics = metric_values(job_.config.eval, judgement);
+        if (job_.config.eval.has("confusion_matrix")) report.confusion = judgement.confusion;
+    }
+
+    double metric_for_best_model(const EvalReport& report) const {
+        for (const auto& [name, value] : report.metrics)
+            if (name == state_.metric_for_best_model) return value;
+        return report.eval_loss;
+    }
+
+    bool is_better(double metric, double than) const {
+        return state_.greater_is_better ? metric > than : metric < than;
     }
 
     bool stops_early() const {
@@ -338,7 +377,9 @@ class Trainer {
                                              {"saving", save_seconds_}};
         double known = data_seconds_ + evaluation_seconds_ + save_seconds_;
         for (const auto& [key, entry] : engine_.meter().table()) {
-            if (key.first == "evaluate") continue;  // part of evaluation
+            // Parts of evaluation.
+            if (key.first == "evaluate" || key.first == "prefill" || key.first == "decode")
+                continue;
             phases[key.first.empty() ? "other" : key.first] += entry.seconds;
             known += entry.seconds;
         }
@@ -421,8 +462,7 @@ EndReport train(const JobConfig& config, const std::string& config_yaml,
         checkpoint = Checkpoint::open(resumed);
         go_on_with_products_of(*checkpoint, *job);
     }
-    const std::int64_t merged = checkpoint ? checkpoint->state().merged_micro_batches : 0;
-    const MemoryPlan plan = job->plan(merged, checkpoint ? &checkpoint->state().identity : nullptr);
+    const MemoryPlan plan = job->plan(checkpoint ? &checkpoint->state() : nullptr);
     Trainer trainer(*job, plan, observers);
     // Only now that all inputs are known to be good may what an earlier run left go.
     if (!checkpoint) {

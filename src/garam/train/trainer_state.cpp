@@ -84,6 +84,8 @@ Json to_json(const TrainerState& state) {
                         {"num_input_tokens_seen", state.num_input_tokens_seen},
                         {"num_target_tokens_seen", state.num_target_tokens_seen},
                         {"best_metric", state.best_metric ? Json(*state.best_metric) : Json()},
+                        {"metric_for_best_model", state.metric_for_best_model},
+                        {"greater_is_better", state.greater_is_better},
                         {"best_model_checkpoint", state.best_model_checkpoint},
                         {"evaluations_without_gain", state.evaluations_without_gain},
                         {"unlogged_steps", state.unlogged_steps},
@@ -91,6 +93,7 @@ Json to_json(const TrainerState& state) {
                         {"unlogged_target_tokens", state.unlogged_target_tokens},
                         {"unlogged_tokens", state.unlogged_tokens},
                         {"merged_micro_batches", state.merged_micro_batches},
+                        {"tile", state.tile},
                         {"identity", to_json(state.identity)}};
 }
 
@@ -132,6 +135,11 @@ TrainerState state_from(const Json& json, const std::string& source) {
     state.num_input_tokens_seen = read.count("num_input_tokens_seen");
     state.num_target_tokens_seen = read.count("num_target_tokens_seen");
     if (!read.at("best_metric").is_null()) state.best_metric = read.finite("best_metric");
+    // Not in checkpoints of before there was a choice.
+    if (json.find("metric_for_best_model") != nullptr) {
+        state.metric_for_best_model = read.string("metric_for_best_model");
+        state.greater_is_better = read.boolean("greater_is_better");
+    }
     state.best_model_checkpoint = read.string("best_model_checkpoint");
     state.evaluations_without_gain = read.count("evaluations_without_gain");
     state.unlogged_steps = read.count("unlogged_steps");
@@ -141,6 +149,7 @@ TrainerState state_from(const Json& json, const std::string& source) {
     state.merged_micro_batches = read.count("merged_micro_batches");
     if (state.merged_micro_batches < 1)
         throw Error(read.what("merged_micro_batches") + " must be at least 1");
+    state.tile = read.count("tile");
     const Reader identity(read.at("identity"), source + ": identity");
     state.identity.seed = identity.unsigned_text("seed");
     state.identity.per_device_train_batch_size = identity.count("per_device_train_batch_size");

@@ -30,9 +30,11 @@ struct TrainerState {
     std::int64_t max_steps = 0;  // of the schedule
     std::int64_t num_input_tokens_seen = 0;
     std::int64_t num_target_tokens_seen = 0;
-    // Evaluation: the lowest eval_loss so far, the checkpoint folder that has it (a name, not a
+    // Evaluation: the best metric so far and its name, the checkpoint folder that has it (a name, not a
     // path: run folders move), and evaluations since then (early stopping).
     std::optional<double> best_metric;
+    std::string metric_for_best_model = "eval_loss";
+    bool greater_is_better = false;
     std::string best_model_checkpoint;
     std::int64_t evaluations_without_gain = 0;
     // Sums of the steps since the last logged one, so that the next logged loss is what it would
@@ -41,7 +43,9 @@ struct TrainerState {
     double unlogged_loss_sum = 0;
     std::int64_t unlogged_target_tokens = 0;
     std::int64_t unlogged_tokens = 0;
-    std::int64_t merged_micro_batches = 1;  // the cut, which decides about bits
+    // The cut, which decides about bits: train/memory_choice.h.
+    std::int64_t merged_micro_batches = 1;
+    std::int64_t tile = 0;
     RunIdentity identity;
     bool operator==(const TrainerState&) const = default;
 };

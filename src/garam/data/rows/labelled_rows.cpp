@@ -123,18 +123,20 @@ LabelledSet read_labelled_rows(const DataPlaces& places, const DataConfig& confi
     }
     std::vector<ReadReport> reports;
     for (std::size_t s = 0; s < sources.size(); ++s) {
-        const auto counts = [&](std::int64_t number) {
-            return only.empty() || std::binary_search(only[s].begin(), only[s].end(), number);
-        };
+        RowLoopOptions options = loop_options(config);
+        if (!only.empty()) {
+            options.counts = [&numbers = only[s]](std::int64_t number) {
+                return std::binary_search(numbers.begin(), numbers.end(), number);
+            };
+        }
         ReadReport report;
         for_each_row<EncodedLabelled>(
-            sources[s], loop_options(config), report,
+            sources[s], options, report,
             [&](const Json& row, const RowColumns& columns, const std::string& where) {
                 const RowEncoder::Labelled item = encoder.labelled(row, columns, where);
                 return EncodedLabelled{encode_row(encoder, set.labels, item, where), item.label};
             },
             [&](EncodedLabelled&& encoded, const std::string& where, std::int64_t number) {
-                if (!counts(number)) return;
                 LabelledRow& row = encoded.row;
                 std::size_t longest = 0;
                 for (const auto& candidate : row.candidates)

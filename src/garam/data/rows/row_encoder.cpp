@@ -15,6 +15,14 @@ namespace garam {
 namespace {
 
 constexpr std::string_view kTextMark = "{text}";
+constexpr std::string_view kLabelMark = "{label}";
+
+// Each mark by the text. What was put in is not looked at again: it may hold the mark itself.
+std::string filled(std::string text, std::string_view mark, const std::string& by) {
+    for (std::size_t at = 0; (at = text.find(mark, at)) != std::string::npos; at += by.size())
+        text.replace(at, mark.size(), by);
+    return text;
+}
 
 std::string named(const std::string& where, const std::string& column) {
     return where + ": " + column;
@@ -405,20 +413,20 @@ EncodedRow RowEncoder::encode_chat_completion(Chat chat, std::size_t completion,
 }
 
 EncodedRow RowEncoder::encode_labelled(const Labelled& row, const std::string& where) const {
-    if (has_chat_template())
-        return encode_chat(asked(row.before, prompt(row.text), &row.label), where);
+    const std::string said = answer(row.label);
+    if (has_chat_template()) return encode_chat(asked(row.before, prompt(row.text), &said), where);
     const std::string question_text = plain_prompt(row.text);
-    return finish(encode_completion(question_text, row.label), question_text + row.label, where);
+    return finish(encode_completion(question_text, said), question_text + said, where);
 }
 
 std::string RowEncoder::prompt(const std::string& text) const {
     std::string asked = config_.instruction;
     if (asked.find(kTextMark) == std::string::npos) asked += "\n" + std::string(kTextMark);
-    // The text itself may hold "{text}": what was put in is not looked at again.
-    for (std::size_t at = 0; (at = asked.find(kTextMark, at)) != std::string::npos;
-         at += text.size())
-        asked.replace(at, kTextMark.size(), text);
-    return asked;
+    return filled(std::move(asked), kTextMark, text);
+}
+
+std::string RowEncoder::answer(const std::string& label) const {
+    return config_.answer.empty() ? label : filled(config_.answer, kLabelMark, label);
 }
 
 std::string RowEncoder::plain_prompt(const std::string& text) const {
@@ -515,14 +523,15 @@ std::vector<std::int32_t> RowEncoder::question(const Labelled& row,
 std::vector<std::int32_t> RowEncoder::answered(const Labelled& row, const std::string& label,
                                                const std::string& where) const {
     Sample sample;
+    const std::string said = answer(label);
     if (has_chat_template()) {
         std::string rendered;
         std::string why_silent;
         bool merged_start = false;
-        sample = chat_sample(asked(row.before, prompt(row.text), &label), rendered, why_silent,
+        sample = chat_sample(asked(row.before, prompt(row.text), &said), rendered, why_silent,
                              merged_start, where);
     } else {
-        sample = encode_completion(plain_prompt(row.text), label).sample;
+        sample = encode_completion(plain_prompt(row.text), said).sample;
     }
     check_ids(sample.ids, where);
     drop_second_bos(sample);

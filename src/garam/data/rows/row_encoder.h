@@ -90,6 +90,8 @@ class RowEncoder {
     Labelled labelled(const Json& row, const RowColumns& columns, const std::string& where) const;
     // Ids of the question about the row's text up to where the answer begins.
     std::vector<std::int32_t> question(const Labelled& row, const std::string& where) const;
+    // What is answered where that is the label (data.answer).
+    std::string answer(const std::string& label) const;
     // Question and answer as training sees them, up to and including the last target; not
     // truncated.
     std::vector<std::int32_t> answered(const Labelled& row, const std::string& label,

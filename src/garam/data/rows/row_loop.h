@@ -24,6 +24,7 @@ namespace garam {
 struct RowLoopOptions {
     bool skip = false;          // rows that cannot be read are counted, not fatal
     std::int64_t max_rows = 0;  // 0: all
+    std::function<bool(std::int64_t row)> counts;     // rows that are worked on; empty: all
     std::function<void(std::int64_t rows)> progress;  // after each batch
 };
 
@@ -39,7 +40,7 @@ void for_each_row(OpenSource& source, const RowLoopOptions& options, ReadReport&
     constexpr std::int64_t kGrain = 16;
     struct Outcome {
         std::optional<Result> result;
-        std::exception_ptr failure;
+        std::exception_ptr failure;  // neither: a row that does not count
     };
     report.file = source.name();
     std::unique_ptr<RowBatch> batch = source.next(report.rows);
@@ -56,6 +57,7 @@ void for_each_row(OpenSource& source, const RowLoopOptions& options, ReadReport&
         parallel_for(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t i = begin; i < end; ++i) {
                 Outcome& outcome = outcomes[static_cast<std::size_t>(i)];
+                if (options.counts && !options.counts(report.rows + i)) continue;
                 try {
                     const Json row = batch->row(i);
                     const std::string where = batch->where(i);
@@ -69,7 +71,7 @@ void for_each_row(OpenSource& source, const RowLoopOptions& options, ReadReport&
             Outcome& outcome = outcomes[static_cast<std::size_t>(i)];
             const std::int64_t row = report.rows++;
             if (!outcome.failure) {
-                take(std::move(*outcome.result), batch->where(i), row);
+                if (outcome.result) take(std::move(*outcome.result), batch->where(i), row);
                 continue;
             }
             try {

@@ -116,6 +116,8 @@ Json sample_key(const OpenSource& source, const DataConfig& config,
     key.set("label_names", map_of(config.label_names));
     key.set("roles", map_of(config.roles));
     key.set("instruction", config.instruction);
+    // Tables of before it was known stay good.
+    if (!config.answer.empty()) key.set("answer", config.answer);
     key.set("system", config.system);
     key.set("train_on_turns", config.train_on_turns);
     key.set("max_length", settings.max_length);

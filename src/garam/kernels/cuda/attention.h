@@ -87,7 +87,8 @@ constexpr std::int64_t kMostHeadDim = 256;
 
 struct AttentionKernels {
     void (*forward)(StreamHandle stream, const AttentionWork& work);
-    // lq == lk in every segment.
+    // lq == lk in every segment. dq may lie over out, which only the block that writes a row of dq reads,
+    // before; dk and dv over k and v, likewise of their block, after dq is done.
     void (*backward)(StreamHandle stream, const AttentionWork& work,
                      const AttentionGradients& gradients);
     // The forward of segments of at most splits.queries queries.

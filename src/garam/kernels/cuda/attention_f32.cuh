@@ -308,12 +308,13 @@ inline void launch_plain_backward(StreamHandle stream, const AttentionWork& work
     allow_shared(plain_keys_kernel, keys_bytes);
     allow_shared(plain_queries_kernel, queries_bytes);
     const auto tiles = static_cast<unsigned>(work.q_tokens / kPlainRows + work.segments);
-    const dim3 keys(static_cast<unsigned>(work.kv_heads), tiles);
-    plain_keys_kernel<<<keys, kPlainThreads, keys_bytes, stream>>>(work, gradients);
-    check_launch("attention_backward (dk, dv)");
+    // dq first: dk and dv may lie over k and v.
     const dim3 queries(static_cast<unsigned>(work.heads), tiles);
     plain_queries_kernel<<<queries, kPlainThreads, queries_bytes, stream>>>(work, gradients);
     check_launch("attention_backward (dq)");
+    const dim3 keys(static_cast<unsigned>(work.kv_heads), tiles);
+    plain_keys_kernel<<<keys, kPlainThreads, keys_bytes, stream>>>(work, gradients);
+    check_launch("attention_backward (dk, dv)");
 }
 
 }  // namespace garam::cuda

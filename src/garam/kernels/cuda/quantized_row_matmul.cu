@@ -34,8 +34,10 @@ constexpr int kLine = 256;
 constexpr int kWarpBytes = kTile * kLine;
 constexpr int kStageBytes = kWarps * kWarpBytes;
 static_assert(kStages * kStageBytes <= kPairs * kLine && kStep / 2 == kLine / 2);
-constexpr int kMostTilesOfRow = 512;  // of a block, divided by the rows of a
-constexpr std::int64_t kRowPad = 8;   // elements that put rows of a into other banks
+// Of a block: what a large card has with the largest of heads.
+constexpr std::int64_t kMostTiles = 128;
+constexpr std::int64_t kMostTilesRows = 512;  // times rows of a
+constexpr std::int64_t kRowPad = 8;           // elements that put rows of a into other banks
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
     return (a + b - 1) / b;
@@ -391,26 +393,31 @@ float pair_scale_of(WeightCodes format) {
     return format == WeightCodes::fp4 ? 1.5f : 1.4367676f;
 }
 
-int attribute(cudaDeviceAttr which) {
+std::int64_t multiprocessors() {
     int device = 0;
-    int value = 0;
+    int count = 0;
     cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&value, which, device);
-    return std::max(value, 1);
+    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+    return std::max(count, 1);
+}
+// Of threads for n rows of a weight and m of a.
+std::int64_t blocks_for(std::int64_t n, std::int64_t m) {
+    const std::int64_t tiles = ceil_div(n, kTile);
+    return std::max(std::min(multiprocessors(), tiles),
+                    ceil_div(tiles, std::min(kMostTiles, kMostTilesRows / m)));
+}
+std::int64_t shared_bytes(std::int64_t m, std::int64_t n, std::int64_t k) {
+    return layout_of(m, k, ceil_div(ceil_div(n, kTile), blocks_for(n, m))).bytes;
 }
 
 template <RowInput kInput, bool kTall, int kScaleCodes>
 void launch(StreamHandle stream, const Work& work, bool early) {
     const auto kernel = quantized_row_matmul_kernel<kInput, kTall, kScaleCodes>;
-    const std::int64_t tiles = ceil_div(work.n, kTile);
-    const std::int64_t fewest = ceil_div(tiles, kMostTilesOfRow / work.m);
-    const std::int64_t blocks =
-        std::max(std::min<std::int64_t>(attribute(cudaDevAttrMultiProcessorCount), tiles), fewest);
-    const auto bytes = static_cast<int>(layout_of(work.m, work.k, ceil_div(tiles, blocks)).bytes);
+    const auto bytes = static_cast<int>(shared_bytes(work.m, work.n, work.k));
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);
-    const dim3 grid(static_cast<unsigned>(blocks));
+    const dim3 grid(static_cast<unsigned>(blocks_for(work.n, work.m)));
     if (early)
         launch_early(kernel, grid, kThreads, bytes, stream, work);
     else
@@ -440,14 +447,13 @@ void launch_for(StreamHandle stream, RowInput input, const Work& work, bool earl
     }
 }
 
-// Of a block's tiles as many as a multiprocessor of the largest cards has with the largest of heads.
-constexpr std::int64_t kTilesOfPlan = 128;
 constexpr std::int64_t kMostShared = 98 << 10;  // a block's, of the smaller cards
 
 bool takes_weight(const QuantizedWeight& weight) {
     constexpr std::int64_t kMost = std::int64_t{1} << 30;
     return is_four_bit(weight.format) && weight.columns % 32 == 0 && weight.columns > 0 &&
-           weight.columns <= kMost && weight.rows <= kMost;
+           weight.columns <= kMost && weight.rows <= kMost &&
+           (weight.rows + kTile) * weight.columns < std::int64_t{1} << 32;
 }
 
 bool is_aligned(const void* pointer) {
@@ -459,17 +465,10 @@ bool in_vectors(const Rows& rows, std::int64_t count) {
 
 // Rows of a that fit a block's memory beside the rest.
 std::int64_t rows_at_once(const QuantizedRowMatmul& x) {
-    const std::int64_t most = std::max<std::int64_t>(
-        attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - 1024, kMostShared);
-    const std::int64_t tiles = ceil_div(x.weight.rows, kTile);
+    const std::int64_t most = std::max(x.shared_bytes - 1024, kMostShared);
     std::int64_t rows = x.m;
-    while (rows > 0) {
-        const std::int64_t blocks = std::max<std::int64_t>(
-            std::min<std::int64_t>(attribute(cudaDevAttrMultiProcessorCount), tiles),
-            ceil_div(tiles, kMostTilesOfRow / rows));
-        if (layout_of(rows, x.weight.columns, ceil_div(tiles, blocks)).bytes <= most) break;
+    while (rows > 0 && shared_bytes(rows, x.weight.rows, x.weight.columns) > most)
         --rows;
-    }
     return rows;
 }
 
@@ -522,7 +521,7 @@ void multiply(StreamHandle stream, const QuantizedRowMatmul& x) {
 bool quantized_row_matmul_makes(RowInput input, const QuantizedWeight& weight) {
     return takes_weight(weight) &&
            (input != RowInput::rms_norm || weight.columns <= kRowMostNormed) &&
-           layout_of(1, weight.columns, kTilesOfPlan).bytes <= kMostShared;
+           layout_of(1, weight.columns, kMostTiles).bytes <= kMostShared;
 }
 
 const QuantizedRowMatmulKernels& quantized_row_matmul_kernels() {

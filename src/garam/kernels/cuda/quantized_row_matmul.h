@@ -38,6 +38,7 @@ struct QuantizedRowMatmul {
     bool c_is_bf16 = false;
     bool weight_is_settled = false;  // by no work that may still run when this begins
     float alpha = 1;
+    std::int64_t shared_bytes = 0;  // that a block may have
 };
 
 // Whether it makes its row of k elements itself; addresses must be multiples of 16 bytes. By sizes only.

@@ -1,0 +1,57 @@
+// Cases of rms_norm_matmul and gated_activation_matmul with a quantised weight, and of quantized_matmul for few rows.
+#pragma once
+
+#include <vector>
+
+#include "garam/ops/quantized_row_matmul.h"
+
+namespace garam::testing {
+
+struct QuantizedRowCase {
+    QuantFormat format;
+    std::int64_t n, k, block;
+    bool is_double;
+    DType in, out;
+    std::int64_t rows, pad, tail;
+    bool addend, bias;
+    float alpha = 1;
+};
+
+// One row is one kernel on a card. Tiles of 8 rows that are whole and that are not, fewer than a card has
+// multiprocessors, and many for each; steps of 256 columns, shared out evenly among warps and not; blocks of 32, of 64
+// that begin within a row's 64 columns, and larger ones; rows whose codes begin within a byte.
+inline const std::vector<QuantizedRowCase>& quantized_row_cases() {
+    constexpr DType f32 = DType::f32;
+    constexpr DType bf16 = DType::bf16;
+    constexpr QuantFormat nf4 = QuantFormat::nf4;
+    constexpr QuantFormat fp4 = QuantFormat::fp4;
+    static const std::vector<QuantizedRowCase> kCases = {
+        {nf4, 1, 32, 32, false, bf16, bf16, 1, 0, 0, false, false},
+        {nf4, 48, 2560, 64, true, bf16, bf16, 1, 0, 0, true, false},
+        {nf4, 333, 576, 64, false, bf16, bf16, 1, 8, 64, true, false, 0.5f},
+        {nf4, 1203, 256, 64, true, bf16, f32, 1, 0, 16, false, true},
+        {nf4, 21, 96, 64, true, bf16, bf16, 1, 0, 8, true, true},
+        {nf4, 77, 160, 32, true, bf16, bf16, 1, 0, 0, false, true, 2.0f},
+        {fp4, 130, 1056, 128, false, bf16, bf16, 1, 8, 24, true, false},
+        {fp4, 40, 4096, 4096, true, bf16, bf16, 1, 0, 0, false, false},
+        {nf4, 150, 7168, 64, true, bf16, bf16, 1, 0, 0, true, false},
+        {nf4, 9, 14336, 64, true, bf16, bf16, 1, 0, 0, true, false},
+        // What no card does by that kernel.
+        {nf4, 6, 17920, 64, true, bf16, bf16, 1, 0, 0, true, false},
+        {nf4, 33, 77, 64, true, bf16, bf16, 1, 0, 3, true, true},
+        {nf4, 33, 128, 64, false, bf16, f32, 1, 0, 12, false, false},
+        {nf4, 20, 192, 64, true, f32, f32, 1, 0, 8, true, true},
+        {QuantFormat::q4_k, 31, 512, 64, false, bf16, bf16, 1, 0, 8, true, false},
+        {QuantFormat::q8_0, 31, 96, 64, false, f32, f32, 2, 1, 0, false, true},
+        // More rows: within 8, beyond, and as many as there may be.
+        {nf4, 90, 576, 64, true, bf16, bf16, 2, 0, 0, true, false},
+        {nf4, 21, 2560, 64, false, bf16, f32, 7, 8, 8, true, true, 0.5f},
+        {fp4, 133, 96, 32, true, bf16, bf16, 9, 16, 0, false, true},
+        {nf4, 40, 14336, 64, true, bf16, bf16, 16, 0, 0, true, false},
+        {nf4, 24, 320, 64, true, bf16, bf16, 16, 1, 16, false, false},
+        {nf4, 24, 320, 64, true, bf16, bf16, 0, 0, 0, false, false},
+    };
+    return kCases;
+}
+
+}  // namespace garam::testing

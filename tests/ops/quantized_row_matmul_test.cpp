@@ -1,0 +1,234 @@
+#include "garam/ops/quantized_row_matmul.h"
+
+#include <cmath>
+
+#include "garam/kernels/cuda/quantized_row_matmul.h"
+#include "garam/ops/gated_activation.h"
+#include "garam/ops/quantized_matmul.h"
+#include "ops/gated_activation_cases.h"
+#include "ops/quantized_matrices.h"
+#include "ops/quantized_row_matmul_cases.h"
+#include "ops/rms_norm_cases.h"
+
+namespace garam::testing {
+namespace {
+
+constexpr float kEps = 1e-5f;
+
+class QuantizedRowMatmul : public OpTest {};
+GARAM_FOR_ALL_PROFILES(QuantizedRowMatmul);
+
+// What all products have beside the operand that is made.
+struct Product {
+    const QuantizedRowCase& c;
+    TestMatrix matrix;
+    int out, tail, tail_weight, addend, bias;
+
+    Product(OpRun& run, const QuantizedRowCase& kase)
+        : c(kase),
+          matrix(c.format, c.n, c.k, c.block, c.is_double),
+          out(run.output(c.out, c.rows, c.n, c.pad)),
+          tail(c.tail > 0 ? run.input(c.in, c.rows, c.tail, c.pad) : out),
+          tail_weight(c.tail > 0 ? run.input(c.in, c.n, c.tail, c.pad) : out),
+          addend(c.addend ? run.input(c.out, c.rows, c.n, c.pad + 1) : out),
+          bias(c.bias ? run.input(c.out, 1, c.n) : out) {
+        matrix.add_to(run);
+    }
+    std::string name() const {
+        return matrix.name() + ", " + std::to_string(c.rows) + " rows of " +
+               std::string(name_of(c.in)) + ", tail " + std::to_string(c.tail);
+    }
+    RowMatmulOptions options(const std::vector<Tensor>& t) const {
+        RowMatmulOptions options;
+        options.alpha = c.alpha;
+        if (c.tail > 0) {
+            options.tail = t[static_cast<std::size_t>(tail)];
+            options.tail_weight = t[static_cast<std::size_t>(tail_weight)];
+        }
+        if (c.addend) options.addend = t[static_cast<std::size_t>(addend)];
+        if (c.bias) options.bias = t[static_cast<std::size_t>(bias)];
+        return options;
+    }
+    // Of the product alone, and of the rest.
+    Cost cost(double made_flops, double made_bytes) const {
+        const auto m = static_cast<double>(c.rows), n = static_cast<double>(c.n);
+        const auto k = static_cast<double>(c.k), t = static_cast<double>(c.tail);
+        const auto in = static_cast<double>(size_of(c.in));
+        const auto out_size = static_cast<double>(size_of(c.out));
+        Cost cost;
+        cost.flops = made_flops + 2 * m * n * (k + t) + n * k + (c.bias ? m * n : 0);
+        cost.bytes_read = made_bytes + matrix.bytes() + (m + n) * t * in +
+                          ((c.addend ? m * n : 0) + (c.bias ? n : 0)) * out_size;
+        cost.bytes_written = m * n * out_size;
+        return cost;
+    }
+
+    // `made` is off by a relative error of `error` where it is rounded for the product. Weights are rounded to bf16 for
+    // rows of bf16; a card rounds the table instead, NF4's 16 values to less than half of that.
+    void expect(const OpRun& run, bool on_card, const std::vector<double>& made,
+                double error) const {
+        const std::vector<double> weights = matrix.values(DType::f32);
+        const std::vector<double> last = run.values(tail), last_weight = run.values(tail_weight),
+                                  added = run.values(addend), shift = run.values(bias);
+        const double coded = c.in == DType::f32 ? 0 : on_card ? 0x1p-9 : unit_of(DType::bf16);
+        std::vector<double> want, bound;
+        for (std::int64_t i = 0; i < c.rows; ++i) {
+            for (std::int64_t j = 0; j < c.n; ++j) {
+                double sum = c.addend ? added[i * c.n + j] : 0.0;
+                double size = std::abs(sum), off = 0;
+                for (std::int64_t p = 0; p < c.k; ++p) {
+                    const double term =
+                        static_cast<double>(c.alpha) * made[i * c.k + p] * weights[j * c.k + p];
+                    sum += term;
+                    size += std::abs(term);
+                    off += 1.01 * (error + coded) * std::abs(term);
+                }
+                sum += c.bias ? shift[j] : 0.0;
+                size += std::abs(c.bias ? shift[j] : 0.0);
+                double result = sum;
+                for (std::int64_t p = 0; c.tail > 0 && p < c.tail; ++p) {
+                    const double term = static_cast<double>(c.alpha) * last[i * c.tail + p] *
+                                        last_weight[j * c.tail + p];
+                    result += term;
+                    size += std::abs(term);
+                }
+                want.push_back(result);
+                // c may be rounded before its bias and its tail are added.
+                bound.push_back(off + static_cast<double>(c.k + c.tail + 8) * 0x1p-24 * size +
+                                1.01 * unit_of(c.out) *
+                                    (std::abs(result) +
+                                     (c.tail > 0 || c.bias
+                                          ? std::abs(sum) + std::abs(c.bias ? shift[j] : 0.0) + off
+                                          : 0.0)));
+            }
+        }
+        expect_within(run.values(out), want, bound, "c");
+    }
+};
+
+TEST_P(QuantizedRowMatmul, OfNorm) {
+    for (const QuantizedRowCase& c : quantized_row_cases()) {
+        OpRun run(GetParam());
+        const int x = run.input(c.in, c.rows, c.k, c.pad);
+        const int weight = run.input(c.in, 1, c.k);
+        const Product product(run, c);
+        SCOPED_TRACE(product.name());
+        const auto elements = static_cast<double>(c.rows * c.k);
+        run.run(
+            [&](Stream& stream, const std::vector<Tensor>& t) {
+                rms_norm_matmul(stream, t[x], t[weight], kEps, product.matrix.of(t), t[product.out],
+                                product.options(t));
+            },
+            product.cost(4 * elements, (elements + static_cast<double>(c.k)) *
+                                           static_cast<double>(size_of(c.in))));
+        std::vector<double> both = run.values(x);
+        for (const double w : run.values(weight))
+            both.push_back(w);
+        product.expect(run, GetParam().is_cuda(), rms_norm_reference(both, c.rows, c.k, kEps),
+                       2.01 * unit_of(c.in) + 300 * 0x1p-24);
+    }
+}
+
+TEST_P(QuantizedRowMatmul, OfActivation) {
+    for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
+        for (const QuantizedRowCase& c : quantized_row_cases()) {
+            OpRun run(GetParam());
+            const int gate = run.input(c.in, c.rows, c.k, c.pad);
+            const int up = run.input(c.in, c.rows, c.k, c.pad + 8);
+            const Product product(run, c);
+            SCOPED_TRACE(product.name());
+            const auto elements = static_cast<double>(c.rows * c.k);
+            run.run(
+                [&](Stream& stream, const std::vector<Tensor>& t) {
+                    gated_activation_matmul(stream, activation, t[gate], t[up],
+                                            product.matrix.of(t), t[product.out],
+                                            product.options(t));
+                },
+                product.cost(gated_activation_flops(activation) * elements,
+                             2 * elements * static_cast<double>(size_of(c.in))));
+            std::vector<double> both = run.values(gate);
+            for (const double u : run.values(up))
+                both.push_back(u);
+            product.expect(run, GetParam().is_cuda(), gated_activation_reference(activation, both),
+                           unit_of(c.in) + 100 * 0x1p-24);
+        }
+    }
+}
+
+// The same products of given rows, without tails.
+TEST_P(QuantizedRowMatmul, OfGivenRows) {
+    for (QuantizedRowCase c : quantized_row_cases()) {
+        c.tail = 0;
+        OpRun run(GetParam());
+        const int a = run.input(c.in, c.rows, c.k, c.pad);
+        const Product product(run, c);
+        SCOPED_TRACE(product.name());
+        run.run(
+            [&](Stream& stream, const std::vector<Tensor>& t) {
+                const RowMatmulOptions options = product.options(t);
+                quantized_matmul(stream, t[a], product.matrix.of(t), t[product.out],
+                                 {.transpose_b = true,
+                                  .alpha = options.alpha,
+                                  .b_is_settled = true,
+                                  .addend = options.addend,
+                                  .bias = options.bias});
+            },
+            product.cost(0,
+                         static_cast<double>(c.rows * c.k) * static_cast<double>(size_of(c.in))));
+        product.expect(run, GetParam().is_cuda(), run.values(a), 0);
+    }
+}
+
+// A row has the same bits alone as among others: rows are multiplied side by side.
+TEST_P(QuantizedRowMatmul, ARowDoesNotDependOnOthers) {
+    constexpr std::int64_t kRows = 16, kN = 50, kK = 1280;
+    OpRun run(GetParam());
+    TestMatrix matrix(QuantFormat::nf4, kN, kK, 64, true);
+    const int a = run.input(DType::bf16, kRows, kK);
+    const int together = run.output(DType::f32, kRows, kN);
+    const int alone = run.output(DType::f32, kRows, kN);
+    matrix.add_to(run);
+    const auto bytes = [&](double rows) { return rows * kK * 2 + matrix.bytes(); };
+    Cost cost;
+    cost.flops = 2.0 * 2 * kRows * kN * kK + (1.0 + kRows) * kN * kK;
+    cost.bytes_read = bytes(kRows) + kRows * bytes(1);
+    cost.bytes_written = 2.0 * 4 * kRows * kN;
+    run.run(
+        [&](Stream& stream, const std::vector<Tensor>& t) {
+            quantized_matmul(stream, t[a], matrix.of(t), t[together], {.transpose_b = true});
+            for (std::int64_t row = 0; row < kRows; ++row)
+                quantized_matmul(stream, t[a].slice_rows(row, row + 1), matrix.of(t),
+                                 t[alone].slice_rows(row, row + 1), {.transpose_b = true});
+        },
+        cost);
+    EXPECT_EQ(run.values(together), run.values(alone));
+}
+
+TEST(QuantizedRowMatmulChecks, ATailHasItsWeight) {
+    const auto device = make_cpu_device();
+    Arena arena(*device, 1 << 20);
+    Meter meter;
+    Stream stream(*device, arena, meter);
+    const auto tensor = [&](std::int64_t rows, std::int64_t columns) {
+        return arena.push(DType::f32, {rows, columns}, Purpose::weights);
+    };
+    QuantizedMatrix matrix;
+    matrix.rows = 4;
+    matrix.columns = 64;
+    matrix.codes = arena.push(DType::u8, {128}, Purpose::weights);
+    matrix.absmax = arena.push(DType::f32, {4}, Purpose::weights);
+    const Tensor x = tensor(1, 64), c = tensor(1, 4),
+                 weight = arena.push(DType::f32, {64}, Purpose::weights);
+    EXPECT_THROW(rms_norm_matmul(stream, x, weight, kEps, matrix, c, {.tail = tensor(1, 8)}), Bug);
+    EXPECT_THROW(rms_norm_matmul(stream, x, weight, kEps, matrix, c,
+                                 {.tail = tensor(1, 8), .tail_weight = tensor(4, 7)}),
+                 Bug);
+    matrix.columns = 32;
+    EXPECT_THROW(rms_norm_matmul(stream, x, weight, kEps, matrix, c), Bug);
+    EXPECT_THROW(rms_norm_matmul(stream, x, weight, kEps, tensor(4, 72), c,
+                                 {.tail = tensor(1, 8), .tail_weight = tensor(4, 8)}),
+                 Bug);
+}
+
+}  // namespace
+}  // namespace garam::testing
