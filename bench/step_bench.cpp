@@ -41,7 +41,7 @@ double seconds_since(Clock::time_point begin) {
 struct Options {
     std::string shape = "tiny", device = "auto", recompute = "none", folder, tune, products, isa;
     std::int64_t batch = 16, length = 512, accumulation = 1, merge = 1, rank = 16;
-    std::int64_t steps = 8, warmup = 4, decode = 0;
+    std::int64_t steps = 8, warmup = 4, decode = 0, tile = 0;
     std::vector<std::int64_t> lengths;  // of samples, one after the other; empty: all `length`
     double dropout = 0.05;
     bool ops = false, phases = false, no_roofs = false, f32 = false, per_core = false;
@@ -241,6 +241,7 @@ void print_ops(TrainingEngine& engine, const std::vector<TokenBatch>& step, cons
 EngineOptions engine_options_of(const Options& o, const DeviceProfile& profile) {
     EngineOptions engine_options;
     engine_options.recompute = recompute_of(o.recompute);
+    engine_options.tile = o.tile;
     Decoder::Options& model = engine_options.model;
     model.compute = profile.fast_bf16 && !o.f32 ? DType::bf16 : DType::f32;
     model.trained = Decoder::Trained::adapter;
@@ -411,6 +412,7 @@ int run(int argc, char** argv) {
     app.add_option("--accumulation", o.accumulation, "micro-batches of a step");
     app.add_option("--merge", o.merge, "micro-batches run as one");
     app.add_option("--recompute", o.recompute, "none, norms+activation, gate_up, block, offload");
+    app.add_option("--tile", o.tile, "with block or offload: run over so many tokens at a time");
     app.add_option("--rank", o.rank, "LoRA's r, on all linears");
     app.add_option("--dropout", o.dropout, "lora_dropout");
     app.add_option("--steps", o.steps, "timed");
