@@ -156,8 +156,8 @@ TEST(BlockOffload, APassBeyondWhatWasPlannedIsABug) {
     Meter meter;
     Stream stream(*device, arena, meter);
     BlockOffload offload(*device, 256);
-    EXPECT_NO_THROW(offload.begin(stream, DType::f32, {64}, 3));
-    EXPECT_THROW(offload.begin(stream, DType::f32, {64}, 4), Bug);
+    EXPECT_NO_THROW(offload.begin(stream, DType::f32, {64}, BlockOffload::kSlots));
+    EXPECT_THROW(offload.begin(stream, DType::f32, {64}, BlockOffload::kSlots + 1), Bug);
 }
 
 class OffloadedDecoder : public ::testing::TestWithParam<DeviceProfile> {};

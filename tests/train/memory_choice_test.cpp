@@ -200,6 +200,58 @@ TEST_F(OffloadChoiceTest, TilesAreTheVeryLast) {
     EXPECT_EQ(choose_memory(question).tile, 2048);
 }
 
+// In tiles a longer sample costs what docs/architecture.md counts, and nothing as wide as the MLP.
+TEST_F(OffloadChoiceTest, BytesOfATokenInTiles) {
+    testing::TinyModel model;
+    model.hidden_size = 256;
+    model.intermediate_size = 4096;
+    model.num_layers = 6;
+    model.num_heads = 4;
+    model.num_kv_heads = 2;
+    model.head_dim = 64;
+    write_tiny_model(tiny_.dir() / "wide", model);
+    const ModelFiles files = ModelFiles::open(tiny_.dir() / "wide");
+    EngineOptions engine = job_->engine;
+    engine.model.compute = DType::bf16;
+    engine.recompute = Recompute::offload;
+    engine.tile = 512;
+    const auto arena = [&](std::int64_t tokens) {
+        engine.model.max_positions = tokens;
+        return plan_memory(card(std::int64_t{64} << 30), files, engine, {tokens, tokens, tokens, 1},
+                           1, {})
+            .arena_bytes;
+    };
+    // Both are whole shapes (models/device_batch.h).
+    const std::int64_t few = std::int64_t{1} << 15;
+    const std::int64_t many = std::int64_t{1} << 18;
+    const double each =
+        static_cast<double>(arena(many) - arena(few)) / static_cast<double>(many - few);
+    const double h = 256, q = 256, kv = 256;
+    const double counted = 4 * h + 2 * h + 2 * (q + kv) + 4 * q;
+    EXPECT_GT(each, counted);
+    // Numbers of tokens and targets, lse and delta; tails, masks and the adapters' partial sums.
+    EXPECT_LT(each, counted + 100 + 2 * 3 * 128 + 300);
+    EXPECT_LT(each, 2 * 4096);  // one row of gate alone
+}
+
+TEST_F(OffloadChoiceTest, TheLongestSampleFitsAndALongerOneDoesNot) {
+    const DeviceProfile profile = card(std::int64_t{1} << 30);
+    MemoryQuestion question{profile, job_->files, job_->engine, bounds_, {}, 1};
+    question.engine.recompute = Recompute::offload;
+    question.in_tiles = true;
+    const std::int64_t longest = longest_sample(question);
+    EXPECT_GT(longest, 10000);
+    const auto fits = [&](std::int64_t tokens) {
+        question.training = {tokens, tokens, tokens, 1};
+        question.engine.model.max_positions = tokens;
+        return choose_memory(question).fits;
+    };
+    EXPECT_TRUE(fits(longest));
+    EXPECT_FALSE(fits(longest + longest / 1000 + 4096));
+    question.in_tiles = false;
+    EXPECT_LT(longest_sample(question), longest);
+}
+
 // Whoever names a policy gets it, or is told that it does not fit; however the step is cut.
 TEST_F(OffloadChoiceTest, ANamedPolicyIsNotExchanged) {
     DeviceProfile profile = card(std::int64_t{64} << 30);
