@@ -159,20 +159,6 @@ void decode_four_bit(const CodedMatrix& matrix, int64_t first, int64_t count, in
     }
 }
 
-inline void convert_group(const float* from, float* to, int64_t count) {
-    for (int64_t i = 0; i < count; ++i)
-        to[i] = from[i];
-}
-inline void convert_group(const float* from, Bf16* to, int64_t count) {
-    if (count == kGroup) {
-#pragma GCC unroll 8
-        for (int64_t i = 0; i < kGroup; i += kLanes)
-            store(to + i, load(from + i, Full{}), Full{});
-        return;
-    }
-    for_lanes(count, [&](int64_t i, auto part) { store(to + i, load(from + i, part), part); });
-}
-
 template <class Format, class T>
 void decode_groups(const CodedMatrix& x, int64_t first, int64_t count, int64_t ahead, T* out) {
     constexpr int64_t kGroups = Format::kElements / kGroup;
@@ -184,10 +170,15 @@ void decode_groups(const CodedMatrix& x, int64_t first, int64_t count, int64_t a
         const int64_t left = end - at;
         const int64_t taken = kGroup - skipped < left ? kGroup - skipped : left;
         __builtin_prefetch(codes + (at + ahead) / Format::kElements * Format::kBytes);
-        alignas(64) float values[kGroup];
-        Format::decode(codes + group / kGroups * Format::kBytes, static_cast<int>(group % kGroups),
-                       values);
-        convert_group(values + skipped, out, taken);
+        const uint8_t* const from = codes + group / kGroups * Format::kBytes;
+        const int number = static_cast<int>(group % kGroups);
+        if (taken == kGroup) {
+            Format::decode(from, number, [&](int i, Vec x) { store(out + i, x, Full{}); });
+        } else {
+            T values[kGroup];
+            Format::decode(from, number, [&](int i, Vec x) { store(values + i, x, Full{}); });
+            __builtin_memcpy(out, values + skipped, static_cast<std::size_t>(taken) * sizeof(T));
+        }
         out += taken;
         at += taken;
     }
