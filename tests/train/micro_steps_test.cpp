@@ -52,6 +52,21 @@ struct Variant {
     std::int64_t tile = 0;
 };
 
+TEST(ShapesToRecord, AreNoMoreThanTheirMemoryHolds) {
+    constexpr std::int64_t kEach = 10 << 20;
+    const auto recorded_within = [](std::int64_t bytes) {
+        ShapesToRecord shapes(bytes);
+        for (int time = 0; time < 2; ++time)
+            for (std::int64_t tokens = 1; tokens <= 20; ++tokens)
+                if (shapes.worth_recording({tokens, 3, 16})) shapes.took(kEach);
+        return shapes.recorded();
+    };
+    EXPECT_EQ(recorded_within(ShapesToRecord::kFirstGuess - 1), 0);
+    EXPECT_EQ(recorded_within(7 * kEach - 1), 6);
+    EXPECT_EQ(recorded_within(7 * kEach), 7);
+    EXPECT_EQ(recorded_within(1000 * kEach), 20);
+}
+
 TEST(ShapesToRecord, AreTheFirstThatComeAgain) {
     ShapesToRecord shapes;
     const auto shape = [](std::int64_t tokens) { return BatchShape{tokens, 3, 16}; };

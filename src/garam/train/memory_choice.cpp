@@ -12,9 +12,12 @@ namespace {
 // Tokens beyond which a larger micro-batch no longer makes a card faster.
 constexpr std::int64_t kEnoughTokens = 16384;
 
-// What the plan may use: kernels, recorded work and the driver need some of what is free.
+// What kernels, recorded work and the driver need of what is free; kernels alone.
+constexpr std::int64_t kForTheDriver = std::int64_t{512} << 20;
+constexpr std::int64_t kForKernels = std::int64_t{192} << 20;
+
+// What the plan may use.
 std::int64_t room_of(const MemoryQuestion& question) {
-    constexpr std::int64_t kForTheDriver = std::int64_t{512} << 20;
     const DeviceProfile& profile = question.profile;
     const std::int64_t free =
         profile.is_cuda()
@@ -123,6 +126,11 @@ class Planner {
                         merged_bounds(question_.training, merged), passes, question_.evaluation),
             room_};
         choice.fits = choice.plan.peak_bytes() <= room_ && suits_host(choice);
+        if (question_.profile.is_cuda())
+            choice.plan.recorded_bytes =
+                std::max<std::int64_t>(room_ - choice.plan.peak_bytes() +
+                                           (question_.limit > 0 ? 0 : kForTheDriver - kForKernels),
+                                       0);
         return choice;
     }
 
