@@ -182,7 +182,8 @@ TEST(ImportConfig, FourBits) {
     EXPECT_LEFT_OUT(eight, "quantization_method", "bitsandbytes");
 
     const JobConfig axolotl =
-        job_of(import_text("base_model: a\nadapter: qlora\nmicro_batch_size: 1\nsequence_len: 64\n"
+        job_of(import_text("base_model: a\nadapter: qlora\nmicro_batch_size: 1\nsequence_len: "
+                           "64\ndatasets:\n  - path: x.jsonl\n    type: chat_template\n"
                            "bnb_config_kwargs:\n  bnb_4bit_use_double_quant: false\n"));
     EXPECT_TRUE(axolotl.four_bit.load_in_4bit);
     EXPECT_EQ(axolotl.four_bit.quant_type, "nf4");
