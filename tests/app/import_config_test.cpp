@@ -158,6 +158,10 @@ TEST(ImportConfig, Unsloth) {
 }
 
 TEST(ImportConfig, FourBits) {
+    // LLaMA-Factory's rows are named in a table of its own.
+    const TempDir dir;
+    dir.write("dataset_info.json", R"({"x": {"file_name": "x.json"}})");
+    const std::string rows = "dataset_dir: " + dir.path().string() + "\ndataset: x\n";
     const JobConfig trl = job_of(import_text(
         "model_name_or_path: a\ndataset_name: x.jsonl\nuse_peft: true\nload_in_4bit: true\n"
         "use_bnb_nested_quant: true\nbnb_4bit_compute_dtype: bfloat16\n"));
@@ -166,23 +170,26 @@ TEST(ImportConfig, FourBits) {
     EXPECT_TRUE(trl.four_bit.use_double_quant);
     EXPECT_EQ(trl.four_bit.compute_dtype, "bfloat16");
 
-    const JobConfig factory = job_of(import_text(
-        "model_name_or_path: a\nstage: sft\nfinetuning_type: lora\ndataset: x\ncutoff_len: 64\n"
-        "quantization_bit: 4\nquantization_method: bnb\nquantization_type: fp4\n"
-        "double_quantization: false\n"));
+    const JobConfig factory =
+        job_of(import_text("model_name_or_path: a\nstage: sft\nfinetuning_type: lora\n" + rows +
+                           "cutoff_len: 64\n"
+                           "quantization_bit: 4\nquantization_method: bnb\nquantization_type: fp4\n"
+                           "double_quantization: false\n"));
     EXPECT_TRUE(factory.four_bit.load_in_4bit);
     EXPECT_EQ(factory.four_bit.quant_type, "fp4");
     EXPECT_FALSE(factory.four_bit.use_double_quant);
 
-    const ImportedConfig eight = import_text(
-        "model_name_or_path: a\nstage: sft\nfinetuning_type: lora\ndataset: x\ncutoff_len: 64\n"
-        "quantization_bit: 8\nquantization_method: hqq\n");
+    const ImportedConfig eight =
+        import_text("model_name_or_path: a\nstage: sft\nfinetuning_type: lora\n" + rows +
+                    "cutoff_len: 64\n"
+                    "quantization_bit: 8\nquantization_method: hqq\n");
     EXPECT_FALSE(job_of(eight).four_bit.load_in_4bit);
     EXPECT_LEFT_OUT(eight, "quantization_bit", "load_in_4bit");
     EXPECT_LEFT_OUT(eight, "quantization_method", "bitsandbytes");
 
     const JobConfig axolotl =
-        job_of(import_text("base_model: a\nadapter: qlora\nmicro_batch_size: 1\nsequence_len: 64\n"
+        job_of(import_text("base_model: a\nadapter: qlora\nmicro_batch_size: 1\nsequence_len: "
+                           "64\ndatasets:\n  - path: x.jsonl\n    type: chat_template\n"
                            "bnb_config_kwargs:\n  bnb_4bit_use_double_quant: false\n"));
     EXPECT_TRUE(axolotl.four_bit.load_in_4bit);
     EXPECT_EQ(axolotl.four_bit.quant_type, "nf4");

@@ -110,13 +110,13 @@ void describe_lora(JobConfig& c, ConfigTable& table) {
                     {"corda", kAltersBase},
                     {"lora_ga", kAltersBase},
                     {"eva", "it looks at data before it begins; use true or orthogonal"}};
-    table.add("lora.loftq_config.loftq_bits", &c.loftq_bits, "Of init_lora_weights=loftq: 4.");
-    table.add("lora.loftq_config.loftq_iter", &c.loftq_iter,
-              "Of init_lora_weights=loftq: 1, which leaves the quantised base as it is.");
     table.add(
         "lora.base_model_name_or_path", &c.lora.base_model_name_or_path,
         "What the adapter's config names as its base, for PEFT to load it on; empty: the model "
         "as given. Set it when the model is a GGUF file, which PEFT cannot load.");
+    table.add("lora.loftq_config.loftq_bits", &c.loftq_bits, "Of init_lora_weights=loftq: 4.");
+    table.add("lora.loftq_config.loftq_iter", &c.loftq_iter,
+              "Of init_lora_weights=loftq: 1, which leaves the quantised base as it is.");
 }
 
 void validate_names(const std::vector<std::string>& names, const char* key) {
