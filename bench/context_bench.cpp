@@ -15,7 +15,8 @@ namespace {
 struct Options {
     std::string shape = "llama-8b";
     std::vector<std::int64_t> lengths;
-    std::vector<std::int64_t> budgets;
+    std::vector<double> memory;  // GB
+    double beside = 0;           // GB that the plan counts and the card would not have
     std::int64_t rank = 32;
     double dropout = 0;
     std::string recompute = "offload";
@@ -75,6 +76,15 @@ void run(const Options& o) {
     const ModelFiles files = ModelFiles::open(o.folder + "/" + o.shape);
     for (const std::int64_t tokens : o.lengths)
         print(plan_of(o, files, tokens), tokens);
+    for (const double gigabytes : o.memory) {
+        const double room = (gigabytes + o.beside) * 1e9;
+        std::int64_t fitting = 0;
+        for (std::int64_t step = std::int64_t{1} << 22; step >= 64; step /= 2)
+            if (static_cast<double>(plan_of(o, files, fitting + step).total_bytes) <= room)
+                fitting += step;
+        std::printf("within %.2f GB: %ld tokens\n", gigabytes, static_cast<long>(fitting));
+        if (fitting > 0) print(plan_of(o, files, fitting), fitting);
+    }
 }
 
 }  // namespace
@@ -86,6 +96,10 @@ int main(int argc, char** argv) {
     app.add_option("--shape", o.shape, "exaone-2.4b, llama-8b, smollm2-135m, tiny");
     app.add_option("--lengths", o.lengths, "tokens of a sample, whose plans are printed")
         ->delimiter(',');
+    app.add_option("--memory", o.memory, "GB of a card, for which the longest sample is printed")
+        ->delimiter(',');
+    app.add_option("--beside", o.beside,
+                   "GB of this plan that the run in question would not have on the card");
     app.add_option("--rank", o.rank, "LoRA's r, on all linears");
     app.add_option("--dropout", o.dropout, "lora_dropout");
     app.add_option("--recompute", o.recompute, "none, norms+activation, gate_up, block, offload");

@@ -45,7 +45,7 @@ struct Options {
     std::int64_t resident = -1;  // projections kept decoded; -1: all, or as many as fit
     std::string optim = "adamw_torch";
     std::int64_t batch = 16, length = 512, accumulation = 1, merge = 1, rank = 16;
-    std::int64_t steps = 8, warmup = 4, decode = 0;
+    std::int64_t steps = 8, warmup = 4, decode = 0, tile = 0;
     std::vector<std::int64_t> lengths;  // of samples, one after the other; empty: all `length`
     double dropout = 0.05;
     bool ops = false, phases = false, no_roofs = false, f32 = false, per_core = false;
@@ -256,6 +256,7 @@ EngineOptions engine_options_of(const Options& o, const DeviceProfile& profile) 
     EngineOptions engine_options;
     if (o.recompute != "auto") engine_options.recompute = recompute_of(o.recompute);
     engine_options.optimizer = optimizer_from_name(o.optim);
+    engine_options.tile = o.tile;
     Decoder::Options& model = engine_options.model;
     model.compute = profile.fast_bf16 && !o.f32 ? DType::bf16 : DType::f32;
     model.trained = Decoder::Trained::adapter;
@@ -313,8 +314,12 @@ void bench_steps(Options o, Device& device, const ModelFiles& files, const Roofs
         o.merge = choice.merged;
         o.recompute = name_of(choice.recompute);
         engine_options.recompute = choice.recompute;
+        engine_options.tile = choice.tile;
         engine_options.model.resident_projections = choice.resident_projections;
-        std::printf("planned: step of %.4f s\n", plan.step_time.seconds());
+        engine_options.model.masters_on_host = choice.masters_on_host;
+        std::printf("planned: step of %.4f s%s%s\n", plan.step_time.seconds(),
+                    choice.tile > 0 ? ", in tiles" : "",
+                    choice.masters_on_host ? ", masters on the host" : "");
     } else {
         plan = plan_memory(device.profile(), files, engine_options, merged_bounds(bounds, o.merge),
                            o.accumulation / o.merge, {});
@@ -458,6 +463,7 @@ int run(int argc, char** argv) {
                    "projections that stay decoded (default: all that fit)");
     app.add_option("--limit", o.limit, "GiB that may be reserved on the device");
     app.add_option("--optim", o.optim, "a name of train.optim");
+    app.add_option("--tile", o.tile, "with block or offload: run over so many tokens at a time");
     app.add_option("--rank", o.rank, "LoRA's r, on all linears");
     app.add_option("--dropout", o.dropout, "lora_dropout");
     app.add_option("--steps", o.steps, "timed");

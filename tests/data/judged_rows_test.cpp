@@ -95,9 +95,9 @@ TEST_F(JudgedRows, OfAnswersThatHoldAVerdict) {
 }
 
 TEST_F(JudgedRows, WhatHasNoVerdictIsRefused) {
-    const std::string answers = R"({"prompt": "a", "completion": "{\"verdict\": \"x\"}"})"
+    const std::string answers = R"({"prompt": "is a", "completion": "{\"verdict\": \"x\"}"})"
                                 "\n"
-                                R"({"prompt": "b", "completion": "{\"verdict\": \"y\"}"})"
+                                R"({"prompt": "is b", "completion": "{\"verdict\": \"y\"}"})"
                                 "\n";
     request_.candidates = true;
     EXPECT_ERROR(read(answers), "ece", "data.instruction");
@@ -107,10 +107,10 @@ TEST_F(JudgedRows, WhatHasNoVerdictIsRefused) {
     EXPECT_ERROR(read(answers), "eval.verdict_key", "there are: verdict");
     request_.verdict_key = "verdict";
     EXPECT_ERROR(read("{\"text\": \"only text\"}\n"), "question");
-    EXPECT_ERROR(read(R"({"prompt": "a", "completion": "yes"})"), "\"yes\"", "tell apart");
+    EXPECT_ERROR(read(R"({"prompt": "is a", "completion": "yes"})"), "\"yes\"", "tell apart");
     std::string many;
     for (int i = 0; i < 300; ++i)
-        many += R"({"prompt": "a", "completion": ")" + std::to_string(i) + "\"}\n";
+        many += R"({"prompt": "is a", "completion": ")" + std::to_string(i) + "\"}\n";
     EXPECT_ERROR(read(many), "256");
     // An answer from which its own label cannot be read.
     config_.instruction = "Spam? {text}";

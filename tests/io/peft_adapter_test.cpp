@@ -191,6 +191,33 @@ TEST(PeftAdapter, MagnitudesStandBesideTheirPairs) {
     EXPECT_NE(with(5).find("has shape [5]"), std::string::npos);
 }
 
+TEST(PeftAdapter, HowTheBaseWasQuantisedIsKept) {
+    const TempDir dir;
+    SmallAdapter adapter;
+    write_peft_adapter(dir.path(), adapter.settings, adapter.tensors());
+    EXPECT_FALSE(read_peft_adapter(dir.path()).base_quantization.has_value());
+    BaseQuantization quantize;
+    quantize.format = QuantFormat::nf4;
+    quantize.block = 128;
+    quantize.double_quantization = true;
+    quantize.skip_modules = {"down_proj"};
+    write_peft_adapter(dir.path(), adapter.settings, adapter.tensors(), quantize);
+    const std::optional<BaseQuantization> read = read_peft_adapter(dir.path()).base_quantization;
+    ASSERT_TRUE(read.has_value());
+    EXPECT_EQ(read->format, QuantFormat::nf4);
+    EXPECT_EQ(read->block, 128);
+    EXPECT_TRUE(read->double_quantization);
+    EXPECT_EQ(read->skip_modules, quantize.skip_modules);
+    // What nobody would write is an error, not a guess.
+    for (const char* value : {"{", "3", R"({"quant_method": "gptq"})",
+                              R"({"load_in_4bit": true, "bnb_4bit_block_size": 100})"}) {
+        write_safetensors(dir / "adapter_model.safetensors", adapter.tensors(),
+                          {{"garam.base_quantization", value}});
+        EXPECT_NE(refusal_of(dir.path()).find("garam.base_quantization"), std::string::npos)
+            << value;
+    }
+}
+
 TEST(PeftAdapter, PatternsBecomeTheModulesOfTheTensors) {
     const TempDir dir;
     SmallAdapter adapter;

@@ -156,8 +156,8 @@ TEST(BlockOffload, APassBeyondWhatWasPlannedIsABug) {
     Meter meter;
     Stream stream(*device, arena, meter);
     BlockOffload offload(*device, 256);
-    EXPECT_NO_THROW(offload.begin(stream, DType::f32, {64}, 3));
-    EXPECT_THROW(offload.begin(stream, DType::f32, {64}, 4), Bug);
+    EXPECT_NO_THROW(offload.begin(stream, DType::f32, {64}, BlockOffload::kSlots));
+    EXPECT_THROW(offload.begin(stream, DType::f32, {64}, BlockOffload::kSlots + 1), Bug);
 }
 
 class OffloadedDecoder : public ::testing::TestWithParam<DeviceProfile> {};
@@ -192,6 +192,12 @@ TEST_P(OffloadedDecoder, GradientsAreThoseOfKeptInputs) {
                 loss);
             EXPECT_TRUE(run.all_gradients() == kept);
         }
+        const float tiled = run.gradients(batches, {.recompute = Recompute::block, .tile = 16});
+        const std::vector<float> kept_in_tiles = run.all_gradients();
+        EXPECT_EQ(run.gradients(batches,
+                                {.recompute = Recompute::offload, .offload = &offload, .tile = 16}),
+                  tiled);
+        EXPECT_TRUE(run.all_gradients() == kept_in_tiles);
     }
 }
 

@@ -86,6 +86,18 @@ TEST_P(DecoderFamilies, RecomputeGivesTheSameBits) {
                 EXPECT_EQ(run->gradients({golden_.batch()}, {.recompute = recompute}), loss);
                 EXPECT_EQ(run->all_gradients(), want) << name_of(recompute);
             }
+            // Tiles of tokens, too, where all are in one; else but for the order of sums.
+            for (const std::int64_t tile : {std::int64_t{1} << 20, std::int64_t{5}}) {
+                const TrainingPass tiled{.recompute = Recompute::block, .tile = tile};
+                const double order = compute == DType::bf16 ? 2e-2 : 1e-4;
+                EXPECT_NEAR(run->gradients({golden_.batch()}, tiled), loss,
+                            tile == 5 && profile().is_cuda() ? order * loss : 0);
+                if (tile == 5) {
+                    EXPECT_LE(testing::relative_error(run->all_gradients().data(), want), order);
+                } else {
+                    EXPECT_EQ(run->all_gradients(), want);
+                }
+            }
         }
     }
 }
@@ -179,6 +191,9 @@ TEST_P(DecoderFamilies, ACardsStepAndDecodingArePlanned) {
                                  loss_sum.tensor);
                 EXPECT_EQ(arena.used(), 0) << name_of(recompute);
             }
+            model.train_step(stream, golden_.batch(), {.recompute = Recompute::block, .tile = 5},
+                             loss_sum.tensor);
+            EXPECT_EQ(arena.used(), 0);
             KvCache cache = model.make_cache(32);
             std::vector<float> logits;
             for (const std::size_t tokens : {9u, 1u, 1u})

@@ -229,6 +229,51 @@ TEST_P(DecoderInvariance, RecomputeIsBitEqual) {
     }
 }
 
+// Tiles of tokens: each row as it was; one tile with the bits of the whole, several with sums of gradients in
+// another order, the same one each time.
+TEST_P(DecoderInvariance, TilesAreTheWhole) {
+    for (const auto trained : {Decoder::Trained::adapter, Decoder::Trained::all_weights}) {
+        for (const double dropout : {0.0, 0.2}) {
+            const auto run = make(dropout, trained);
+            const auto batches = cut(rows_, {3, 4});
+            const TrainingPass whole{.seed = 9, .step = 5, .recompute = Recompute::block};
+            const float loss = run->gradients(batches, whole);
+            const std::vector<float> want = run->all_gradients();
+            for (const std::int64_t tile : {1000, 64, 16, 7}) {
+                SCOPED_TRACE(tile);
+                TrainingPass tiled = whole;
+                tiled.tile = tile;
+                const float got = run->gradients(batches, tiled);
+                const std::vector<float> gradients = run->all_gradients();
+                if (tile >= 1000) {
+                    EXPECT_EQ(got, loss);
+                    EXPECT_TRUE(gradients == want);
+                }
+                if (profile().is_cuda()) {
+                    EXPECT_NEAR(got, loss, tolerance() * loss);
+                } else {
+                    EXPECT_EQ(got, loss);
+                }
+                EXPECT_LE(testing::relative_error(gradients.data(), want), tolerance());
+                EXPECT_EQ(run->gradients(batches, tiled), got);
+                EXPECT_TRUE(run->all_gradients() == gradients);
+            }
+        }
+    }
+}
+
+TEST_P(DecoderInvariance, EvaluationInTilesIsTheWhole) {
+    const auto run = make();
+    const TokenBatch batch = cut(rows_, {7}).front();
+    std::vector<float> want;
+    run->model.evaluate(run->stream, batch, run->loss_sum.tensor, &want);
+    for (const std::int64_t tile : {1000, 16, 7}) {
+        std::vector<float> got;
+        run->model.evaluate(run->stream, batch, run->loss_sum.tensor, &got, tile);
+        expect_same(got, want, static_cast<std::size_t>(tile));
+    }
+}
+
 TEST_P(DecoderInvariance, DropoutDependsOnSeedAndStepOnly) {
     const auto run = make(0.3);
     const auto batches = cut(rows_, {7});

@@ -161,6 +161,49 @@ TEST_P(Attention, Backward) {
     }
 }
 
+// dq over out, dk over k and dv over v: the bits of gradients in memory of their own.
+TEST_P(Attention, BackwardInPlace) {
+    for (const AttentionCase& c : attention_cases()) {
+        if (!c.key_lengths.empty()) continue;
+        SCOPED_TRACE(name_of_case(c));
+        const AttentionSegments segments = attention_segments(c);
+        const std::int64_t tokens = segments.cu_q.back();
+        const std::int64_t q_width = c.shape.num_heads * c.shape.head_dim;
+        const std::int64_t kv_width = c.shape.num_kv_heads * c.shape.head_dim;
+        const double size = static_cast<double>(size_of(c.dtype));
+        const double q_elements = static_cast<double>(tokens * q_width);
+        const double kv_elements = static_cast<double>(tokens * kv_width);
+        const auto gradients = [&](bool in_place) {
+            OpRun run(GetParam());
+            const auto operand = [&](std::int64_t width, std::int64_t pad) {
+                return in_place ? run.in_place(c.dtype, tokens, width, pad)
+                                : run.input(c.dtype, tokens, width, pad);
+            };
+            const int dout = run.input(c.dtype, tokens, q_width, c.pad + 4);
+            const int q = run.input(c.dtype, tokens, q_width, c.pad);
+            const int k = operand(kv_width, c.pad + 1);
+            const int v = operand(kv_width, c.pad + 2);
+            const int out = operand(q_width, c.pad + 3);
+            const int lse = run.input(DType::f32, tokens, c.shape.num_heads);
+            const int dq = in_place ? out : run.output(c.dtype, tokens, q_width, c.pad + 3);
+            const int dk = in_place ? k : run.output(c.dtype, tokens, kv_width, c.pad + 1);
+            const int dv = in_place ? v : run.output(c.dtype, tokens, kv_width, c.pad + 2);
+            const DeviceSegments lengths(run, segments);
+            run.run(
+                [&](Stream& stream, const std::vector<Tensor>& t) {
+                    attention_backward(stream, c.shape, lengths.in(t), t[dout], t[q], t[k], t[v],
+                                       t[out], t[lse], t[dq], t[dk], t[dv]);
+                },
+                {10 * c.pairs * static_cast<double>(q_width),
+                 size * (3 * q_elements + 2 * kv_elements) +
+                     4.0 * static_cast<double>(tokens * c.shape.num_heads),
+                 size * (q_elements + 2 * kv_elements)});
+            return joined(run.values(dq), run.values(dk), run.values(dv));
+        };
+        EXPECT_EQ(gradients(true), gradients(false));
+    }
+}
+
 TEST_P(Attention, RefusesSegmentsThatDoNotCover) {
     OpRun run(GetParam());
     const int q = run.input(DType::f32, 4, 2);

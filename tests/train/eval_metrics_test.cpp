@@ -129,6 +129,7 @@ TEST_P(EvalMetrics, ThePlanHoldsTheAnswers) {
         job.config.train.per_device_train_batch_size = 8;
         if (tokens == 0) job.config.eval.metrics = {};
         if (tokens > 0) job.config.eval.max_new_tokens = tokens;
+        if (tokens == 400) job.config.train.per_device_train_batch_size = 1;
         const auto prepared = prepare(job.config);
         const MemoryPlan plan = prepared->plan();
         Recorder recorder;

@@ -99,6 +99,21 @@ TEST_F(MemoryChoiceTest, PoliciesNeedLessAndLess) {
     }
 }
 
+TEST_F(MemoryChoiceTest, MastersWaitOnTheHostWhereNothingElseFits) {
+    const MemoryChoice smallest = choose(kDriver + 1, true);
+    EXPECT_FALSE(smallest.fits);
+    EXPECT_FALSE(smallest.masters_on_host);
+    const std::int64_t least = smallest.plan.peak_bytes();
+    job_->engine.optimizer.paged = true;
+    const MemoryChoice kept = choose(least + kDriver, true);
+    EXPECT_TRUE(kept.fits);
+    EXPECT_FALSE(kept.masters_on_host);
+    const MemoryChoice moved = choose(least - 1 + kDriver, true);
+    EXPECT_TRUE(moved.fits);
+    EXPECT_TRUE(moved.masters_on_host);
+    EXPECT_GT(moved.plan.pinned_bytes, kept.plan.pinned_bytes);
+}
+
 // A model deep enough for inputs of blocks to matter, with a micro-batch of its own.
 class OffloadChoiceTest : public ::testing::Test {
   protected:
@@ -157,6 +172,84 @@ TEST_F(OffloadChoiceTest, TheLastResortWhereTheHostHasRoom) {
     EXPECT_EQ(choose(small).recompute, Recompute::offload);
     small.host_bytes -= 2;
     EXPECT_EQ(choose(small).recompute, Recompute::block);
+}
+
+// Where not even offload fits, tiles: large ones first. A run that goes on has those that it began with.
+TEST_F(OffloadChoiceTest, TilesAreTheVeryLast) {
+    const std::int64_t driver = std::int64_t{512} << 20;
+    const DeviceProfile large = card(std::int64_t{64} << 30);
+    const MemoryPlan moved = plan(large, Recompute::offload);
+    const MemoryChoice choice = choose(card(moved.total_bytes - 1 + driver));
+    EXPECT_EQ(choice.recompute, Recompute::offload);
+    EXPECT_EQ(choice.tile, 2048);
+    EXPECT_LT(choice.plan.total_bytes, moved.total_bytes);
+    EXPECT_EQ(choose(card(choice.plan.total_bytes - 1 + driver)).tile, 512);
+
+    MemoryQuestion question{large, job_->files, job_->engine, bounds_, {}, 1};
+    question.chooses_recompute = true;
+    question.tile = 512;
+    const MemoryChoice resumed = choose_memory(question);
+    EXPECT_EQ(resumed.recompute, Recompute::block);
+    EXPECT_EQ(resumed.tile, 512);
+    question.chooses_recompute = false;
+    question.engine.recompute = Recompute::nothing;
+    EXPECT_EQ(choose_memory(question).tile, 0);
+    question.tile.reset();
+    question.engine.recompute = Recompute::block;
+    question.in_tiles = true;
+    EXPECT_EQ(choose_memory(question).tile, 2048);
+}
+
+// In tiles a longer sample costs what docs/architecture.md counts, and nothing as wide as the MLP.
+TEST_F(OffloadChoiceTest, BytesOfATokenInTiles) {
+    testing::TinyModel model;
+    model.hidden_size = 256;
+    model.intermediate_size = 4096;
+    model.num_layers = 6;
+    model.num_heads = 4;
+    model.num_kv_heads = 2;
+    model.head_dim = 64;
+    write_tiny_model(tiny_.dir() / "wide", model);
+    const ModelFiles files = ModelFiles::open(tiny_.dir() / "wide");
+    EngineOptions engine = job_->engine;
+    engine.model.compute = DType::bf16;
+    engine.recompute = Recompute::offload;
+    engine.tile = 512;
+    const auto arena = [&](std::int64_t tokens) {
+        engine.model.max_positions = tokens;
+        return plan_memory(card(std::int64_t{64} << 30), files, engine, {tokens, tokens, tokens, 1},
+                           1, {})
+            .arena_bytes;
+    };
+    // Both are whole shapes (models/device_batch.h).
+    const std::int64_t few = std::int64_t{1} << 15;
+    const std::int64_t many = std::int64_t{1} << 18;
+    const double each =
+        static_cast<double>(arena(many) - arena(few)) / static_cast<double>(many - few);
+    const double h = 256, q = 256, kv = 256;
+    const double counted = 4 * h + 2 * h + 2 * (q + kv) + 4 * q;
+    EXPECT_GT(each, counted);
+    // Numbers of tokens and targets, lse and delta; tails, masks and the adapters' partial sums.
+    EXPECT_LT(each, counted + 100 + 2 * 3 * 128 + 300);
+    EXPECT_LT(each, 2 * 4096);  // one row of gate alone
+}
+
+TEST_F(OffloadChoiceTest, TheLongestSampleFitsAndALongerOneDoesNot) {
+    const DeviceProfile profile = card(std::int64_t{1} << 30);
+    MemoryQuestion question{profile, job_->files, job_->engine, bounds_, {}, 1};
+    question.engine.recompute = Recompute::offload;
+    question.in_tiles = true;
+    const std::int64_t longest = longest_sample(question);
+    EXPECT_GT(longest, 10000);
+    const auto fits = [&](std::int64_t tokens) {
+        question.training = {tokens, tokens, tokens, 1};
+        question.engine.model.max_positions = tokens;
+        return choose_memory(question).fits;
+    };
+    EXPECT_TRUE(fits(longest));
+    EXPECT_FALSE(fits(longest + longest / 1000 + 4096));
+    question.in_tiles = false;
+    EXPECT_LT(longest_sample(question), longest);
 }
 
 // Whoever names a policy gets it, or is told that it does not fit; however the step is cut.

@@ -75,6 +75,7 @@ TEST(MemoryPlan, EqualsWhatTheRunAllocatesToTheByte) {
     for (const auto configure : std::vector<void (*)(JobConfig&)>{
              [](JobConfig&) {},
              [](JobConfig& c) { c.train.gradient_checkpointing = "true"; },
+             [](JobConfig& c) { c.train.gradient_checkpointing = "block+tiles"; },
              [](JobConfig& c) { c.train.bf16 = true; },
              [](JobConfig& c) { c.train.packing = true; },
              [](JobConfig& c) { c.train.method = "full"; },

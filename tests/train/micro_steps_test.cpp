@@ -49,7 +49,23 @@ struct Variant {
     DType compute = DType::f32;
     Decoder::Trained trained = Decoder::Trained::adapter;
     Recompute recompute = Recompute::nothing;
+    std::int64_t tile = 0;
 };
+
+TEST(ShapesToRecord, AreNoMoreThanTheirMemoryHolds) {
+    constexpr std::int64_t kEach = 10 << 20;
+    const auto recorded_within = [](std::int64_t bytes) {
+        ShapesToRecord shapes(bytes);
+        for (int time = 0; time < 2; ++time)
+            for (std::int64_t tokens = 1; tokens <= 20; ++tokens)
+                if (shapes.worth_recording({tokens, 3, 16})) shapes.took(kEach);
+        return shapes.recorded();
+    };
+    EXPECT_EQ(recorded_within(ShapesToRecord::kFirstGuess - 1), 0);
+    EXPECT_EQ(recorded_within(7 * kEach - 1), 6);
+    EXPECT_EQ(recorded_within(7 * kEach), 7);
+    EXPECT_EQ(recorded_within(1000 * kEach), 20);
+}
 
 TEST(ShapesToRecord, AreTheFirstThatComeAgain) {
     ShapesToRecord shapes;
@@ -85,6 +101,7 @@ class MicroStepsTest : public ::testing::TestWithParam<DeviceProfile> {
             options.model.lora = LoraSettings{
                 .r = 4, .lora_alpha = 8, .lora_dropout = 0.1, .target_modules = {"all-linear"}};
         options.recompute = variant.recompute;
+        options.tile = variant.tile;
         const auto device = make_device(profile);
         TrainingEngine engine(*device, *files_, options,
                               {std::int64_t{64} << 20, std::int64_t{16} << 20});
@@ -122,6 +139,7 @@ TEST_P(MicroStepsTest, RecordedWorkGivesTheBitsOfUnrecorded) {
         {DType::bf16, Decoder::Trained::adapter, Recompute::offload},
         {DType::f32, Decoder::Trained::all_weights, Recompute::offload},
         {DType::bf16, Decoder::Trained::all_weights, Recompute::gate_up},
+        {DType::bf16, Decoder::Trained::adapter, Recompute::offload, 16},
     };
     for (const Variant& variant : variants) {
         SCOPED_TRACE(std::string(name_of(variant.compute)) + " " + name_of(variant.recompute) +

@@ -102,7 +102,7 @@ TEST_P(OptimizerKinds, MastersOnTheHostChangeNoBit) {
     for (const int on_host : {0, 1})
         plans[on_host] =
             plan_memory(card, prepared->files, options[on_host],
-                        {.tokens = 64, .longest = 64, .targets = 64, .samples = 1}, 1, {});
+                        {.tokens = 32, .longest = 32, .targets = 32, .samples = 1}, 1, {});
     const std::int64_t masters = plans[1].pinned_bytes - plans[0].pinned_bytes;
     EXPECT_GE(masters, plans[0].trainable_elements * 4);
     EXPECT_EQ(plans[0].total_bytes - plans[1].total_bytes, masters);

@@ -13,7 +13,8 @@ namespace garam {
 
 namespace {
 
-std::string as_text(const PreparedJob& job, const MemoryPlan& plan) {
+// longest: of a sample that fits, or -1: not asked for.
+std::string as_text(const PreparedJob& job, const MemoryPlan& plan, std::int64_t longest) {
     std::string text;
     for (const std::string& note : job.notes)
         text += note + "\n";
@@ -21,10 +22,13 @@ std::string as_text(const PreparedJob& job, const MemoryPlan& plan) {
                         job.config.model, plan.trainable_elements, plan.total_elements,
                         job.max_steps, job.training_bounds.tokens);
     text += memory_table(plan, memory_limit_bytes(job.config.memory_limit));
-    return text + fmt::format("one optimiser step: {:.1f} GFLOP\n", plan.step_cost.flops / 1e9);
+    text += fmt::format("one optimiser step: {:.1f} GFLOP\n", plan.step_cost.flops / 1e9);
+    if (longest >= 0)
+        text += fmt::format("longest sample that fits, alone in a pass: {} tokens\n", longest);
+    return text;
 }
 
-std::string as_json(const PreparedJob& job, const MemoryPlan& plan) {
+std::string as_json(const PreparedJob& job, const MemoryPlan& plan, std::int64_t longest) {
     Json by_purpose;
     for (int i = 0; i < kPurposes; ++i)
         by_purpose.set(name_of(static_cast<Purpose>(i)),
@@ -42,6 +46,7 @@ std::string as_json(const PreparedJob& job, const MemoryPlan& plan) {
     json.set("max_steps", job.max_steps);
     json.set("tokens_per_pass", job.training_bounds.tokens);
     json.set("flops_per_step", static_cast<double>(plan.step_cost.flops));
+    if (longest >= 0) json.set("longest_sample", longest);
     return json.dump(2) + "\n";
 }
 
@@ -57,12 +62,15 @@ class PlanCommand : public Command {
   garam plan spam.yaml train.per_device_train_batch_size=16
   garam plan spam.yaml train.gradient_checkpointing=true --json
   garam plan spam.yaml load_in_4bit=true train.gradient_checkpointing=auto memory.limit=6GB
+  garam plan spam.yaml train.gradient_checkpointing=auto --longest
 
 The plan is the run itself on a device that only counts: the peak is that of the run, to the byte.)";
     }
     void declare(Arguments& arguments) override {
         arguments.positionals("SETTINGS", settings_, "CONFIG.yaml … key=value …");
         arguments.option("--json", &json_, "One JSON object instead of text");
+        arguments.option("--longest", &longest_,
+                         "Tell too how many tokens the longest sample may have, alone in a pass");
     }
     int run() override {
         const std::unique_ptr<PreparedJob> job = [this] {
@@ -71,13 +79,15 @@ The plan is the run itself on a device that only counts: the peak is that of the
                            [&](const ReadingState& state) { progress.show(state.to_string()); });
         }();
         const MemoryPlan plan = job->plan();
-        print(json_ ? as_json(*job, plan) : as_text(*job, plan));
+        const std::int64_t longest = longest_ ? job->longest_sample() : -1;
+        print(json_ ? as_json(*job, plan, longest) : as_text(*job, plan, longest));
         return 0;
     }
 
   private:
     std::vector<std::string> settings_;
     bool json_ = false;
+    bool longest_ = false;
 };
 
 }  // namespace

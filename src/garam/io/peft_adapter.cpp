@@ -423,7 +423,8 @@ Json config_of(const LoraSettings& settings) {
 }
 
 std::optional<BaseQuantization> base_quantization_of(const fs::path& file) {
-    for (const auto& [key, value] : SafetensorsFile::open(file)->metadata()) {
+    const auto opened = SafetensorsFile::open(file);
+    for (const auto& [key, value] : opened->metadata()) {
         if (key != kQuantizationKey) continue;
         const std::string source = file.string() + ": " + key;
         Json config;

@@ -10,11 +10,13 @@
 namespace garam {
 namespace {
 
-// Up to the next multiple of an eighth of its power of two.
+// Up to the next multiple of an eighth of its power of two, by no more than kMostExtra: the longest batches
+// are few, and memory is short where they are.
+constexpr std::int64_t kMostExtra = 2048;
 std::int64_t rounded_up(std::int64_t count, std::int64_t least) {
     if (count <= least) return least;
     const auto power = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(count)));
-    const std::int64_t step = std::max<std::int64_t>(power / 8, 1);
+    const std::int64_t step = std::clamp<std::int64_t>(power / 8, 1, kMostExtra);
     return (count + step - 1) / step * step;
 }
 

@@ -21,7 +21,7 @@ struct BatchShape {
 };
 BatchShape shape_of(const TokenBatch& batch);
 // The shape whose recorded work serves this one: each extent rounded up, tokens and targets by at most an
-// eighth, samples to a power of two and one more. Grows with each extent.
+// eighth and 2048, samples to a power of two and one more. Grows with each extent.
 BatchShape shared_shape(const BatchShape& shape);
 
 // All of it lies in one piece of memory, and is copied at once.

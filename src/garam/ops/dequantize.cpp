@@ -32,9 +32,10 @@ void dequantize_on_cpu(Stream& stream, const QuantizedMatrix& matrix, std::int64
                        const Tensor& out) {
     const cpu::DecodeFunction decode = element_kernels(stream, out.dtype()).decode;
     const cpu::CodedMatrix coded = coded_matrix(matrix);
+    constexpr std::int64_t kAhead = 1024;  // elements: some lines of codes
     for_runs(out.is_dense(), out.rows(), out.columns(),
              [&](std::int64_t row, std::int64_t column, std::int64_t count) {
-                 decode(coded, (first_row + row) * matrix.columns + column, count,
+                 decode(coded, (first_row + row) * matrix.columns + column, count, kAhead,
                         element_at(out, row, column));
              });
 }

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -136,6 +137,9 @@ class Device {
     // Returns when all work of the queue is done. Throws Error when some of it failed.
     virtual void synchronize(QueueHandle /*queue*/) {}
     virtual void synchronize_all() {}  // of all queues
+
+    // What nobody holds of the card's memory; without a card no number that matters.
+    virtual std::int64_t free_memory() { return std::numeric_limits<std::int64_t>::max(); }
     // Copies of bytes between host and device. Of pinned memory they are enqueued, and the memory must
     // stay as it is until the queue has passed them; of other memory it may be reused on return.
     virtual void copy_in(QueueHandle queue, void* device, const void* host, std::int64_t bytes);

@@ -94,7 +94,7 @@ TrainingEngine::TrainingEngine(Device& device, const ModelFiles& files,
       norm_squared_(scalars_.slice_elements(1, 2)),
       scale_(arena_.push(DType::f32, {1}, Purpose::scratch)),
       ring_(device_),
-      micro_steps_(device_, stream_, model_, memory.batch_bytes) {
+      micro_steps_(device_, stream_, model_, memory.batch_bytes, memory.recorded_bytes) {
     if (options_.recompute == Recompute::offload) offload_.emplace(device_, memory.offload_bytes);
     fill(stream_, 0, scale_);
     meter_.enable(true);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,6 +51,8 @@ struct StepMemory {
     StepMemory(std::int64_t arena = 0, std::int64_t offload = 0, std::int64_t batch = 0)
         : arena_bytes(arena), offload_bytes(offload), batch_bytes(batch) {}
     std::int64_t arena_bytes;
+    // Of the card, beside all that garam allocates: for recorded work (train/micro_steps.h).
+    std::int64_t recorded_bytes = std::numeric_limits<std::int64_t>::max();
     // Pinned host memory: for inputs of blocks (Recompute::offload), and for each batch on its way.
     std::int64_t offload_bytes;
     std::int64_t batch_bytes;

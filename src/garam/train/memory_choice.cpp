@@ -12,9 +12,12 @@ namespace {
 // Tokens beyond which a larger micro-batch no longer makes a card faster.
 constexpr std::int64_t kEnoughTokens = 16384;
 
-// What the plan may use: kernels, recorded work and the driver need some of what is free.
+// What kernels, recorded work and the driver need of what is free; kernels alone.
+constexpr std::int64_t kForTheDriver = std::int64_t{512} << 20;
+constexpr std::int64_t kForKernels = std::int64_t{192} << 20;
+
+// What the plan may use.
 std::int64_t room_of(const MemoryQuestion& question) {
-    constexpr std::int64_t kForTheDriver = std::int64_t{512} << 20;
     const DeviceProfile& profile = question.profile;
     const std::int64_t free =
         profile.is_cuda()
@@ -123,6 +126,11 @@ class Planner {
                         merged_bounds(question_.training, merged), passes, question_.evaluation),
             room_};
         choice.fits = choice.plan.peak_bytes() <= room_ && suits_host(choice);
+        if (question_.profile.is_cuda())
+            choice.plan.recorded_bytes =
+                std::max<std::int64_t>(room_ - choice.plan.peak_bytes() +
+                                           (question_.limit > 0 ? 0 : kForTheDriver - kForKernels),
+                                       0);
         return choice;
     }
 
@@ -152,7 +160,9 @@ BatchBounds merged_bounds(const BatchBounds& bounds, std::int64_t merged) {
     return all;
 }
 
-MemoryChoice choose_memory(const MemoryQuestion& question) {
+namespace {
+
+MemoryChoice best_or_smallest(const MemoryQuestion& question) {
     Planner planner(question);
     const std::vector<std::int64_t> all = merges(question);
     std::optional<MemoryChoice> best;
@@ -181,6 +191,43 @@ MemoryChoice choose_memory(const MemoryQuestion& question) {
         }
     }
     return best ? *best : smallest;
+}
+
+}  // namespace
+
+MemoryChoice choose_memory(const MemoryQuestion& question) {
+    const MemoryChoice choice = best_or_smallest(question);
+    if (choice.fits || !question.engine.optimizer.paged || !question.profile.is_cuda())
+        return choice;
+    MemoryQuestion with_masters_away = question;
+    with_masters_away.engine.model.masters_on_host = true;
+    MemoryChoice smaller = best_or_smallest(with_masters_away);
+    smaller.masters_on_host = true;
+    return smaller.fits || smaller.plan.peak_bytes() < choice.plan.peak_bytes() ? smaller : choice;
+}
+
+std::int64_t longest_sample(MemoryQuestion question) {
+    constexpr std::int64_t kStep = 64;
+    constexpr std::int64_t kMost = std::int64_t{1} << 26;  // tokens are numbered in 32 bits
+    question.evaluation = {};
+    question.accumulation = question.merged = 1;
+    const auto fits = [&](std::int64_t tokens) {
+        question.training = {tokens, tokens, tokens, 1};
+        question.engine.model.max_positions = tokens;
+        return choose_memory(question).fits;
+    };
+    if (!fits(kStep)) return 0;
+    std::int64_t fitting = kStep;
+    std::int64_t beyond = 2 * fitting;
+    while (beyond < kMost && fits(beyond)) {
+        fitting = beyond;
+        beyond *= 2;
+    }
+    while (beyond - fitting > std::max(kStep, fitting / 4096)) {
+        const std::int64_t middle = (fitting + (beyond - fitting) / 2) / kStep * kStep;
+        (fits(middle) ? fitting : beyond) = middle;
+    }
+    return fitting;
 }
 
 std::vector<TokenBatch> merge_micro_batches(std::vector<TokenBatch> batches, std::int64_t merged) {

@@ -33,13 +33,20 @@ struct MemoryChoice {
     MemoryPlan plan;
     std::int64_t room = 0;  // what the plan may have
     bool fits = true;
+    bool masters_on_host = false;
 };
 
 // Of the plans that fit the room (the limit, or what is free less what the driver needs) and half of the host's
 // memory, the one whose step is expected to be the fastest (train/step_time.h); of such within a percent that which
 // recomputes less. Inputs of blocks wait in pinned host memory (Recompute::offload) on a card only. As many
-// projections stay decoded as fit. Tiles of tokens are the last resort. Where nothing fits, the smallest plan.
+// projections stay decoded as fit. Tiles of tokens are the last resort; where nothing fits and the optimiser's states
+// are paged, the masters of what is trained wait in pinned host memory, too. Where still nothing fits, the
+// smallest plan.
 MemoryChoice choose_memory(const MemoryQuestion& question);
+
+// Tokens of the longest sample that fits as the only one of a micro-batch, all of them targets; 0: not even a
+// short one does. To a multiple of 64, and some hundredths of a percent.
+std::int64_t longest_sample(MemoryQuestion question);
 
 // Bounds of `merged` micro-batches run as one.
 BatchBounds merged_bounds(const BatchBounds& bounds, std::int64_t merged);

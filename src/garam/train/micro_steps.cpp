@@ -1,17 +1,28 @@
 #include "garam/train/micro_steps.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace garam {
 
 bool ShapesToRecord::worth_recording(const BatchShape& shape) {
-    if (recorded_ == kMost || seen_.insert(shape).second) return false;
+    if (recorded_ == kMost || seen_.insert(shape).second || largest_ > bytes_left_) return false;
     ++recorded_;
     return true;
 }
 
-MicroSteps::MicroSteps(Device& device, Stream& stream, Decoder& model, std::int64_t batch_bytes)
-    : device_(device), stream_(stream), model_(model), base_(stream.arena().used()) {
+void ShapesToRecord::took(std::int64_t bytes) {
+    bytes_left_ -= bytes;
+    largest_ = recorded_ == 1 ? bytes : std::max(largest_, bytes);
+}
+
+MicroSteps::MicroSteps(Device& device, Stream& stream, Decoder& model, std::int64_t batch_bytes,
+                       std::int64_t recorded_bytes)
+    : device_(device),
+      stream_(stream),
+      model_(model),
+      base_(stream.arena().used()),
+      to_record_(recorded_bytes) {
     for (Slot& slot : ring_)
         reserve(slot, batch_bytes);
 }
@@ -59,10 +70,12 @@ void MicroSteps::run(const TokenBatch& batch, const TrainingPass& pass, const Te
     if (records && found != recorded_.end()) {
         found->second->enqueue(stream_.queue());
     } else if (records && to_record_.worth_recording(device.shape)) {
+        const std::int64_t free = device_.free_memory();
         device_.begin_recording(stream_.queue());
         model_.train_step(stream_, device, pass, loss_sum);
         auto& work = recorded_[device.shape] = device_.end_recording(stream_.queue());
         work->enqueue(stream_.queue());
+        to_record_.took(std::max<std::int64_t>(free - device_.free_memory(), 0));
     } else {
         // Also loads kernels and chooses algorithms, which is not for a recording.
         model_.train_step(stream_, device, pass, loss_sum);

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -16,26 +18,36 @@
 
 namespace garam {
 
-// Which shapes are recorded: the first kMost that come a second time. Recorded work takes memory of the
-// card's driver, which no plan knows, so its number is bounded; other shapes run op by op.
+// Which shapes are recorded: the first kMost that come a second time, as long as they leave the driver within
+// `bytes`. Recorded work takes memory of the card's driver, some 10 kB an op, which no plan knows: what one took is
+// what the next may take. Other shapes run op by op.
 class ShapesToRecord {
   public:
     static constexpr int kMost = 256;
+    static constexpr std::int64_t kFirstGuess = std::int64_t{32} << 20;
+
+    explicit ShapesToRecord(std::int64_t bytes = std::numeric_limits<std::int64_t>::max())
+        : bytes_left_(bytes) {}
     // A micro-step of that shape comes, and there is no recorded work for it: record it now?
     bool worth_recording(const BatchShape& shape);
+    // What the driver took for the last one.
+    void took(std::int64_t bytes);
     int recorded() const { return recorded_; }
 
   private:
     std::set<BatchShape> seen_;
     int recorded_ = 0;
+    std::int64_t bytes_left_;
+    std::int64_t largest_ = kFirstGuess;
 };
 
 class MicroSteps {
   public:
     // All must outlive this; the arena's low end must stand where it stands now at every run().
     // `batch_bytes` of pinned memory are reserved for each batch that waits; larger ones reserve theirs
-    // when they come.
-    MicroSteps(Device& device, Stream& stream, Decoder& model, std::int64_t batch_bytes);
+    // when they come. Recorded work takes at most `recorded_bytes` of the card.
+    MicroSteps(Device& device, Stream& stream, Decoder& model, std::int64_t batch_bytes,
+               std::int64_t recorded_bytes);
 
     // Forward and backward of one micro-batch, as Decoder::train_step.
     void run(const TokenBatch& batch, const TrainingPass& pass, const Tensor& loss_sum);

@@ -397,23 +397,33 @@ void PreparedJob::cut_batch(std::int64_t batch_size, std::int64_t accumulation) 
     if (!evaluation.empty()) cut_evaluation(*this);
 }
 
+MemoryQuestion PreparedJob::question() const {
+    const TrainConfig& train = config.train;
+    MemoryQuestion question{profile,
+                            files,
+                            engine,
+                            training_bounds,
+                            evaluation_bounds,
+                            train.gradient_accumulation_steps};
+    question.chooses_recompute = train.gradient_checkpointing == "auto";
+    const bool may_merge = train.merge_micro_batches == "auto" && profile.is_cuda();
+    question.merged = may_merge ? 0 : 1;
+    question.in_tiles = train.gradient_checkpointing.ends_with(kInTiles);
+    question.limit = memory_limit_bytes(config.memory_limit);
+    return question;
+}
+
+std::int64_t PreparedJob::longest_sample() const {
+    return garam::longest_sample(question());
+}
+
 MemoryPlan PreparedJob::plan(const TrainerState* earlier) {
     const TrainConfig& train = config.train;
     const std::int64_t asked = train.per_device_train_batch_size;
     const std::int64_t step = asked * train.gradient_accumulation_steps;
     const std::int64_t limit = memory_limit_bytes(config.memory_limit);
     const auto choose = [&] {
-        MemoryQuestion question{profile,
-                                files,
-                                engine,
-                                training_bounds,
-                                evaluation_bounds,
-                                train.gradient_accumulation_steps};
-        question.chooses_recompute = train.gradient_checkpointing == "auto";
-        const bool may_merge = train.merge_micro_batches == "auto" && profile.is_cuda();
-        question.limit = limit;
-        question.merged = may_merge ? 0 : 1;
-        question.in_tiles = train.gradient_checkpointing.ends_with(kInTiles);
+        MemoryQuestion question = this->question();
         if (earlier != nullptr) {
             question.merged = earlier->merged_micro_batches;
             question.tile = earlier->tile;
@@ -447,11 +457,13 @@ MemoryPlan PreparedJob::plan(const TrainerState* earlier) {
     if (limit > 0 && !choice.fits) throw beyond_limit(config, choice);
     if (const std::int64_t more = choice.plan.arena_bytes - choice.plan.training_bytes; more > 0)
         notes.push_back("evaluation needs " + std::to_string((more + (1 << 20) - 1) >> 20) +
-                        " MiB more than training's steps, which the plan holds: lower "
-                        "eval.max_new_tokens or train.per_device_eval_batch_size to save it");
+                        " MiB more than training's steps, which the plan holds: lower " +
+                        (judged ? "eval.max_new_tokens or " : "") +
+                        "train.per_device_eval_batch_size to save it");
     engine.recompute = choice.recompute;
     engine.model.resident_projections = choice.resident_projections;
     engine.tile = choice.tile;
+    engine.model.masters_on_host = choice.masters_on_host;
     merged_micro_batches = choice.merged;
     if (choice.merged > 1)
         notes.push_back("memory allows " + std::to_string(choice.merged) + " of the " +

@@ -16,6 +16,7 @@
 #include "garam/text/tokenizer.h"
 #include "garam/train/engine.h"
 #include "garam/train/job_config.h"
+#include "garam/train/memory_choice.h"
 #include "garam/train/trainer_state.h"
 
 namespace garam {
@@ -47,7 +48,11 @@ struct PreparedJob {
     // run did.
     MemoryPlan plan(const TrainerState* earlier = nullptr);
 
+    // Tokens of the longest sample that this run's memory would hold (train/memory_choice.h).
+    std::int64_t longest_sample() const;
+
   private:
+    MemoryQuestion question() const;
     // The rows of a pass, and how many passes make a step.
     void cut_batch(std::int64_t batch_size, std::int64_t accumulation);
 };

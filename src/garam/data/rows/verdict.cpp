@@ -104,16 +104,16 @@ std::optional<std::int64_t> VerdictReader::label_of(std::string_view answer,
                                                     const std::vector<std::string>& labels) const {
     const std::optional<std::string> verdict = read(answer);
     if (!verdict) return std::nullopt;
-    std::optional<std::int64_t> found;
+    const auto equal = std::find(labels.begin(), labels.end(), *verdict);
+    if (equal != labels.end()) return equal - labels.begin();
     const std::string wanted = lower(without_frame(*verdict));
-    for (std::size_t l = 0; l < labels.size(); ++l) {
-        if (labels[l] == *verdict) return static_cast<std::int64_t>(l);
-        if (lower(without_frame(labels[l])) != wanted) continue;
-        if (found)
-            return std::nullopt;  // two labels; an equal one may follow, but it would be first
-        found = static_cast<std::int64_t>(l);
-    }
-    return found;
+    const auto is_alike = [&](const std::string& label) {
+        return lower(without_frame(label)) == wanted;
+    };
+    const auto alike = std::find_if(labels.begin(), labels.end(), is_alike);
+    if (alike == labels.end() || std::any_of(alike + 1, labels.end(), is_alike))
+        return std::nullopt;
+    return alike - labels.begin();
 }
 
 }  // namespace garam

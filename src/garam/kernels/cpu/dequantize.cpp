@@ -37,17 +37,30 @@ struct CodeTable<float> {
 
 template <>
 struct CodeTable<Bf16> {
+#if defined(__AVX512F__)
+    static constexpr int64_t kStep = 32;
+    BitVec values;  // in the upper halves
+
+    CodeTable(const float* table, float scale)
+        : values(rounded_to_bf16(load(table, Full{}) * scale)) {}
+
+    void decode(const uint8_t* codes, Bf16* out) const {
+        const BitVec x = (BitVec)_mm512_maskz_cvtepu8_epi32(
+            0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
+        // Five bits of a word say which of 32 halves: the code, and 1 for the upper one.
+        const BitVec halves = x >> 3 | x << 17 | 0x10001u;
+        _mm512_storeu_si512(
+            out, _mm512_maskz_permutexvar_epi16(~__mmask32{0}, (__m512i)halves, (__m512i)values));
+    }
+#else
     uint16_t values[16];
 
-    explicit CodeTable(const float* table, float scale) {
+    CodeTable(const float* table, float scale) {
         for (int i = 0; i < 16; i += kLanes) {
             const HalfVec h = narrow(load(table + i, Full{}) * scale);
             __builtin_memcpy(values + i, &h, sizeof(h));
         }
-#if defined(__AVX512F__)
-        both_ = _mm512_maskz_broadcast_i64x4(
-            0xff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values)));
-#elif defined(__AVX2__)
+#if defined(__AVX2__)
         const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values));
         const __m256i apart =
             _mm256_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15, 0, 2, 4, 6, 8,
@@ -57,21 +70,7 @@ struct CodeTable<Bf16> {
         high_ = _mm256_permute4x64_epi64(bytes, 0xee);
 #endif
     }
-
-#if defined(__AVX512F__)
-    static constexpr int64_t kStep = 32;
-    void decode(const uint8_t* codes, Bf16* out) const {
-        const __m512i x = _mm512_maskz_cvtepu8_epi32(
-            0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
-        // Five bits of a word choose among the 16 values, which are there twice.
-        const __m512i words = _mm512_or_si512(_mm512_maskz_srli_epi32(0xffff, x, 4),
-                                              _mm512_maskz_slli_epi32(0xffff, x, 16));
-        _mm512_storeu_si512(out, _mm512_maskz_permutexvar_epi16(~__mmask32{0}, words, both_));
-    }
-
-  private:
-    __m512i both_;
-#elif defined(__AVX2__)
+#if defined(__AVX2__)
     static constexpr int64_t kStep = 32;
     void decode(const uint8_t* codes, Bf16* out) const {
         const __m128i nibble = _mm_set1_epi8(15);
@@ -98,6 +97,7 @@ struct CodeTable<Bf16> {
         out[1].bits = values[codes[0] & 15u];
     }
 #endif
+#endif
 };
 
 float scale_of(const CodedMatrix& x, int64_t block) {
@@ -119,15 +119,32 @@ void decode_edge(const CodedMatrix& x, float scale, int64_t at, int64_t end, T* 
 
 // Floor: codes read, values written.
 template <class T>
-void decode_four_bit(const CodedMatrix& x, int64_t first, int64_t count, T* out) {
+void decode_four_bit(const CodedMatrix& matrix, int64_t first, int64_t count, int64_t ahead,
+                     T* out) {
     using Table = CodeTable<T>;
+    const CodedMatrix x = matrix;  // which stores to `out` cannot change
     const uint8_t* const codes = static_cast<const uint8_t*>(x.codes);
     const int64_t end = first + count;
+    const int64_t scale_bytes = x.nested_absmax == nullptr ? 4 : 1;
+    __builtin_prefetch(static_cast<const uint8_t*>(x.absmax) +
+                       ((first + ahead) >> x.block_shift) * scale_bytes);
     for (int64_t at = first; at < end;) {
+        if (x.block_shift == 6 && at % 64 == 0) {  // the usual case, with little but the look-ups
+            for (; at + 64 <= end; at += 64, out += 64) {
+                const uint8_t* const from = codes + (at >> 1);
+                __builtin_prefetch(from + (ahead >> 1));
+                const Table table(x.table, scale_of(x, at >> 6));
+#pragma GCC unroll 4
+                for (int64_t i = 0; i < 64; i += Table::kStep)
+                    table.decode(from + i / 2, out + i);
+            }
+            if (at == end) return;
+        }
         const int64_t block = at >> x.block_shift;
         const int64_t next = (block + 1) << x.block_shift;
         const int64_t limit = next < end ? next : end;
         const float scale = scale_of(x, block);
+        __builtin_prefetch(codes + ((at + ahead) >> 1));
         if (at % 2 != 0) {
             decode_edge(x, scale, at, at + 1, out);
             ++at;
@@ -135,29 +152,15 @@ void decode_four_bit(const CodedMatrix& x, int64_t first, int64_t count, T* out)
         }
         const Table table(x.table, scale);
         for (; at + Table::kStep <= limit; at += Table::kStep, out += Table::kStep)
-            table.decode(codes + at / 2, out);
+            table.decode(codes + (at >> 1), out);
         if (at < limit) decode_edge(x, scale, at, limit, out);
         out += limit - at;
         at = limit;
     }
 }
 
-inline void convert_group(const float* from, float* to, int64_t count) {
-    for (int64_t i = 0; i < count; ++i)
-        to[i] = from[i];
-}
-inline void convert_group(const float* from, Bf16* to, int64_t count) {
-    if (count == kGroup) {
-#pragma GCC unroll 8
-        for (int64_t i = 0; i < kGroup; i += kLanes)
-            store(to + i, load(from + i, Full{}), Full{});
-        return;
-    }
-    for_lanes(count, [&](int64_t i, auto part) { store(to + i, load(from + i, part), part); });
-}
-
 template <class Format, class T>
-void decode_groups(const CodedMatrix& x, int64_t first, int64_t count, T* out) {
+void decode_groups(const CodedMatrix& x, int64_t first, int64_t count, int64_t ahead, T* out) {
     constexpr int64_t kGroups = Format::kElements / kGroup;
     const uint8_t* const codes = static_cast<const uint8_t*>(x.codes);
     const int64_t end = first + count;
@@ -166,42 +169,48 @@ void decode_groups(const CodedMatrix& x, int64_t first, int64_t count, T* out) {
         const int64_t skipped = at % kGroup;
         const int64_t left = end - at;
         const int64_t taken = kGroup - skipped < left ? kGroup - skipped : left;
-        alignas(64) float values[kGroup];
-        Format::decode(codes + group / kGroups * Format::kBytes, static_cast<int>(group % kGroups),
-                       values);
-        convert_group(values + skipped, out, taken);
+        __builtin_prefetch(codes + (at + ahead) / Format::kElements * Format::kBytes);
+        const uint8_t* const from = codes + group / kGroups * Format::kBytes;
+        const int number = static_cast<int>(group % kGroups);
+        if (taken == kGroup) {
+            Format::decode(from, number, [&](int i, Vec x) { store(out + i, x, Full{}); });
+        } else {
+            T values[kGroup];
+            Format::decode(from, number, [&](int i, Vec x) { store(values + i, x, Full{}); });
+            __builtin_memcpy(out, values + skipped, static_cast<std::size_t>(taken) * sizeof(T));
+        }
         out += taken;
         at += taken;
     }
 }
 
 template <class T>
-void decode(const CodedMatrix& x, int64_t first, int64_t count, void* to) {
+void decode(const CodedMatrix& x, int64_t first, int64_t count, int64_t ahead, void* to) {
     T* const out = static_cast<T*>(to);
     switch (x.format) {
         case WeightCodes::nf4:
         case WeightCodes::fp4:
-            return decode_four_bit(x, first, count, out);
+            return decode_four_bit(x, first, count, ahead, out);
         case WeightCodes::q8_0:
-            return decode_groups<Q8_0>(x, first, count, out);
+            return decode_groups<Q8_0>(x, first, count, ahead, out);
         case WeightCodes::q4_0:
-            return decode_groups<Q4_0>(x, first, count, out);
+            return decode_groups<Q4_0>(x, first, count, ahead, out);
         case WeightCodes::q4_1:
-            return decode_groups<Q4_1>(x, first, count, out);
+            return decode_groups<Q4_1>(x, first, count, ahead, out);
         case WeightCodes::q5_0:
-            return decode_groups<Q5_0>(x, first, count, out);
+            return decode_groups<Q5_0>(x, first, count, ahead, out);
         case WeightCodes::q5_1:
-            return decode_groups<Q5_1>(x, first, count, out);
+            return decode_groups<Q5_1>(x, first, count, ahead, out);
         case WeightCodes::iq4_nl:
-            return decode_groups<Iq4Nl>(x, first, count, out);
+            return decode_groups<Iq4Nl>(x, first, count, ahead, out);
         case WeightCodes::q4_k:
-            return decode_groups<Q4K>(x, first, count, out);
+            return decode_groups<Q4K>(x, first, count, ahead, out);
         case WeightCodes::q5_k:
-            return decode_groups<Q5K>(x, first, count, out);
+            return decode_groups<Q5K>(x, first, count, ahead, out);
         case WeightCodes::q6_k:
-            return decode_groups<Q6K>(x, first, count, out);
+            return decode_groups<Q6K>(x, first, count, ahead, out);
         case WeightCodes::iq4_xs:
-            return decode_groups<Iq4Xs>(x, first, count, out);
+            return decode_groups<Iq4Xs>(x, first, count, ahead, out);
     }
 }
 

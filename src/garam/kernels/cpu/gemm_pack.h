@@ -100,13 +100,14 @@ void pack_transposed_columns(Rows b, Depth depth, int64_t n, uint32_t* out) {
     }
 }
 
-// Rows [row, row + rows) of a coded b as it lies, from `column` on, decoded.
+// Rows [row, row + rows) of a coded b as it lies, from `column` on, decoded. As many rows further on are fetched.
 template <class Element>
 inline void decode_rows(const MatmulBlock& block, int64_t row, int64_t rows, int64_t column,
                         int64_t columns, Element* out, int64_t pitch) {
     const int64_t first = block.first_coded + row * block.b.pitch + column;
     for (int64_t i = 0; i < rows; ++i)
-        block.decode(*block.coded, first + i * block.b.pitch, columns, out + i * pitch);
+        block.decode(*block.coded, first + i * block.b.pitch, columns, rows * block.b.pitch,
+                     out + i * pitch);
 }
 
 // A tile's rows of op(a) where a lies [m, k]: row after row, at kRowPitch.

@@ -1,5 +1,6 @@
 // GGUF's blocks (quant/gguf_blocks.h has their layouts), decoded a group of 32 elements at a time: whole
-// blocks of 256 would be too much where a product wants a part of a row.
+// blocks of 256 would be too much where a product wants a part of a row. `out` takes vectors of values: their first
+// element's number in the group, and the values.
 #pragma once
 
 #include "garam/kernels/cpu/simd.h"
@@ -52,22 +53,43 @@ inline float f16_at(const uint8_t* place) {
     return bits_of<float>(value | (half & 0x8000u) << 16);
 }
 
-// out[i] = scale * (code - shift) (+ minimum): codes of 16 bytes' low nibbles, then of the high ones, with a fifth bit
+inline BitVec bytes_at(const uint8_t* place) {
+#if defined(__AVX512F__)
+    return (BitVec)_mm512_maskz_cvtepu8_epi32(
+        0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(place)));
+#elif defined(__AVX2__)
+    return (BitVec)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(place)));
+#else
+    return BitVec{place[0], place[1], place[2], place[3]};
+#endif
+}
+inline Vec numbers(BitVec codes, int shift) {
+    return __builtin_convertvector((IntVec)codes - shift, Vec);
+}
+
+// Bit `first` + i of `bits` in the fifth place of lane i.
+inline BitVec fifth_of(uint32_t bits, int first) {
+    BitVec lane{};
+    for (int i = 0; i < kLanes; ++i)
+        lane[i] = static_cast<uint32_t>(i);
+    return (BitVec{} + (bits >> first)) >> lane << 4 & 16u;
+}
+
+// scale * (code - shift) (+ minimum): codes of 16 bytes' low nibbles, then of the high ones, with a fifth bit
 // from `fifth` where there is one.
-template <bool kHasFifth, bool kHasMinimum>
+template <bool kHasFifth, bool kHasMinimum, class Out>
 inline void decode_halves(const uint8_t* nibbles, uint32_t fifth, float scale, int shift,
-                          float minimum, float* out) {
-    for (int i = 0; i < 16; ++i) {
-        int low = nibbles[i] & 15;
-        int high = nibbles[i] >> 4;
-        if constexpr (kHasFifth) {
-            low |= static_cast<int>(fifth >> i & 1u) << 4;
-            high |= static_cast<int>(fifth >> (i + 16) & 1u) << 4;
-        }
-        const float x = scale * static_cast<float>(low - shift);
-        const float y = scale * static_cast<float>(high - shift);
-        out[i] = kHasMinimum ? x + minimum : x;
-        out[i + 16] = kHasMinimum ? y + minimum : y;
+                          float minimum, const Out& out) {
+    const auto value = [&](BitVec codes, int first) {
+        if constexpr (kHasFifth) codes |= fifth_of(fifth, first);
+        const Vec x = numbers(codes, shift) * scale;
+        out(first, kHasMinimum ? x + minimum : x);
+    };
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += kLanes) {
+        const BitVec bytes = bytes_at(nibbles + i);
+        value(bytes & 15u, i);
+        value(bytes >> 4, 16 + i);
     }
 }
 
@@ -79,38 +101,43 @@ inline uint32_t bits_at(const uint8_t* place) {
 
 struct Q8_0 {
     static constexpr int64_t kElements = 32, kBytes = 34;
-    static void decode(const uint8_t* block, int, float* out) {
+    template <class Out>
+    static void decode(const uint8_t* block, int, const Out& out) {
         const float d = f16_at(block);
-        const int8_t* const codes = reinterpret_cast<const int8_t*>(block + 2);
-        for (int i = 0; i < kGroup; ++i)
-            out[i] = d * static_cast<float>(codes[i]);
+#pragma GCC unroll 8
+        for (int i = 0; i < kGroup; i += kLanes)
+            out(i, numbers(bytes_at(block + 2 + i) ^ 128u, 128) * d);  // signed
     }
 };
 
 struct Q4_0 {
     static constexpr int64_t kElements = 32, kBytes = 18;
-    static void decode(const uint8_t* block, int, float* out) {
+    template <class Out>
+    static void decode(const uint8_t* block, int, const Out& out) {
         decode_halves<false, false>(block + 2, 0, f16_at(block), 8, 0, out);
     }
 };
 
 struct Q4_1 {
     static constexpr int64_t kElements = 32, kBytes = 20;
-    static void decode(const uint8_t* block, int, float* out) {
+    template <class Out>
+    static void decode(const uint8_t* block, int, const Out& out) {
         decode_halves<false, true>(block + 4, 0, f16_at(block), 0, f16_at(block + 2), out);
     }
 };
 
 struct Q5_0 {
     static constexpr int64_t kElements = 32, kBytes = 22;
-    static void decode(const uint8_t* block, int, float* out) {
+    template <class Out>
+    static void decode(const uint8_t* block, int, const Out& out) {
         decode_halves<true, false>(block + 6, bits_at(block + 2), f16_at(block), 16, 0, out);
     }
 };
 
 struct Q5_1 {
     static constexpr int64_t kElements = 32, kBytes = 24;
-    static void decode(const uint8_t* block, int, float* out) {
+    template <class Out>
+    static void decode(const uint8_t* block, int, const Out& out) {
         decode_halves<true, true>(block + 8, bits_at(block + 4), f16_at(block), 0,
                                   f16_at(block + 2), out);
     }
@@ -119,29 +146,21 @@ struct Q5_1 {
 alignas(64) constexpr float kNonLinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                               1,    13,   25,  38,  53,  69,  89,  113};
 
-inline void decode_nonlinear(const uint8_t* nibbles, float scale, float* out) {
+template <class Out>
+inline void decode_nonlinear(const uint8_t* nibbles, float scale, const Out& out) {
     const Table16 table(kNonLinear, scale);
 #pragma GCC unroll 4
     for (int i = 0; i < 16; i += kLanes) {
-        BitVec codes;
-#if defined(__AVX512F__)
-        codes = (BitVec)_mm512_maskz_cvtepu8_epi32(
-            0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(nibbles)));
-#elif defined(__AVX2__)
-        codes = (BitVec)_mm256_cvtepu8_epi32(
-            _mm_loadl_epi64(reinterpret_cast<const __m128i*>(nibbles + i)));
-#else
-        for (int lane = 0; lane < kLanes; ++lane)
-            codes[lane] = nibbles[i + lane];
-#endif
-        store(out + i, table.at(codes), Full{});
-        store(out + 16 + i, table.at(codes >> 4), Full{});
+        const BitVec bytes = bytes_at(nibbles + i);
+        out(i, table.at(bytes));
+        out(16 + i, table.at(bytes >> 4));
     }
 }
 
 struct Iq4Nl {
     static constexpr int64_t kElements = 32, kBytes = 18;
-    static void decode(const uint8_t* block, int, float* out) {
+    template <class Out>
+    static void decode(const uint8_t* block, int, const Out& out) {
         decode_nonlinear(block + 2, f16_at(block), out);
     }
 };
@@ -169,32 +188,37 @@ struct GroupScale {
 
 struct Q4K {
     static constexpr int64_t kElements = 256, kBytes = 144;
-    static void decode(const uint8_t* block, int group, float* out) {
+    template <class Out>
+    static void decode(const uint8_t* block, int group, const Out& out) {
         const GroupScale x(block, group);
         const uint8_t* const nibbles = block + 16 + group / 2 * 32;
         const int shift = group % 2 * 4;
-        for (int i = 0; i < kGroup; ++i)
-            out[i] = x.scale * static_cast<float>(nibbles[i] >> shift & 15) - x.minimum;
+#pragma GCC unroll 8
+        for (int i = 0; i < kGroup; i += kLanes)
+            out(i, numbers(bytes_at(nibbles + i) >> shift & 15u, 0) * x.scale - x.minimum);
     }
 };
 
 struct Q5K {
     static constexpr int64_t kElements = 256, kBytes = 176;
-    static void decode(const uint8_t* block, int group, float* out) {
+    template <class Out>
+    static void decode(const uint8_t* block, int group, const Out& out) {
         const GroupScale x(block, group);
         const uint8_t* const fifth = block + 16;
         const uint8_t* const nibbles = block + 48 + group / 2 * 32;
         const int shift = group % 2 * 4;
-        for (int i = 0; i < kGroup; ++i) {
-            const int q = (nibbles[i] >> shift & 15) | (fifth[i] >> group & 1) << 4;
-            out[i] = x.scale * static_cast<float>(q) - x.minimum;
+#pragma GCC unroll 8
+        for (int i = 0; i < kGroup; i += kLanes) {
+            const BitVec high = (bytes_at(fifth + i) >> group & 1u) << 4;
+            out(i, numbers((bytes_at(nibbles + i) >> shift & 15u) | high, 0) * x.scale - x.minimum);
         }
     }
 };
 
 struct Q6K {
     static constexpr int64_t kElements = 256, kBytes = 210;
-    static void decode(const uint8_t* block, int group, float* out) {
+    template <class Out>
+    static void decode(const uint8_t* block, int group, const Out& out) {
         const int half = group / 4;
         const int part = group % 4;
         const uint8_t* const nibbles = block + half * 64 + part % 2 * 32;
@@ -202,20 +226,19 @@ struct Q6K {
         const int8_t* const scales = reinterpret_cast<const int8_t*>(block + 192) + 2 * group;
         const float d = f16_at(block + 208);
         const int shift = part < 2 ? 0 : 4;
-#pragma GCC unroll 2
-        for (int sixteen = 0; sixteen < 2; ++sixteen) {
-            const float scale = d * static_cast<float>(scales[sixteen]);
-            for (int i = 16 * sixteen; i < 16 * sixteen + 16; ++i) {
-                const int q = (nibbles[i] >> shift & 15) | (pairs[i] >> (2 * part) & 3) << 4;
-                out[i] = scale * static_cast<float>(q - 32);
-            }
+#pragma GCC unroll 8
+        for (int i = 0; i < kGroup; i += kLanes) {
+            const BitVec high = (bytes_at(pairs + i) >> 2 * part & 3u) << 4;
+            const float scale = d * static_cast<float>(scales[i / 16]);
+            out(i, numbers((bytes_at(nibbles + i) >> shift & 15u) | high, 32) * scale);
         }
     }
 };
 
 struct Iq4Xs {
     static constexpr int64_t kElements = 256, kBytes = 136;
-    static void decode(const uint8_t* block, int group, float* out) {
+    template <class Out>
+    static void decode(const uint8_t* block, int group, const Out& out) {
         const int high = block[2] | block[3] << 8;
         const int low = block[4 + group / 2] >> (4 * (group % 2)) & 15;
         const int scale = low | (high >> (2 * group) & 3) << 4;

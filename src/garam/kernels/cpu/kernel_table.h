@@ -128,9 +128,9 @@ struct CodedMatrix {
     const float* map;            // 256 values
     float offset;
 };
-// Elements [first, first + count) as f32 or bf16.
+// Elements [first, first + count) as f32 or bf16. Those `ahead` further on, which may be none, are fetched.
 using DecodeFunction = void (*)(const CodedMatrix& matrix, std::int64_t first, std::int64_t count,
-                                void* out);
+                                std::int64_t ahead, void* out);
 
 // A block of c [m, n] = alpha * op(a) * op(b) (+ c when `accumulate`), m, n, k >= 1. `transpose_a`:
 // a lies [k, m]; `transpose_b`: b lies [n, k]; `transpose_c`: c lies [n, m] and is fp32.

@@ -55,10 +55,10 @@ struct Dequantize {
     bool out_is_bf16 = false;
 };
 
-// Codes of dense values as bitsandbytes' CUDA kernel finds them, with y = x / absmax by an approximate reciprocal: NF4's is
-// the number of the 15 thresholds below y, FP4's of the 7 below |y|, renumbered to the type's bit patterns, and 8 more
-// where y < 0. By a unit of the reciprocal no code of NF4 changes that is of bf16 values, and about one in 10^7 of
-// f32. A value that is NaN or infinite makes the absmax of its block so, and with double quantisation the offset.
+// Codes of dense values as bitsandbytes' CUDA kernel finds them, with y = x / absmax by an approximate reciprocal: NF4's
+// is the number of the 15 thresholds below y, FP4's of the 7 below |y|, renumbered to the type's bit patterns, and 8
+// more where y < 0. By a unit of the reciprocal no code of NF4 changes that is of bf16 values, and about one in 10^7
+// of f32. A value that is NaN or infinite makes the absmax of its block so, and with double quantisation the offset.
 struct Quantize {
     const void* values = nullptr;  // dense, f32 or bf16
     bool values_are_bf16 = false;

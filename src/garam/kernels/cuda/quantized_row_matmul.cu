@@ -3,8 +3,8 @@
 // the weight, a step 256 of its columns. Products over 64 (32) codes, within one block of each row, begin at zero
 // and are added to the tile's sums times absmax. Up to 16 rows of a cost what one does, but for its loads.
 //
-// About 2.7 instructions a weight, of the 4.8 that the bandwidth of a large card leaves time for, and look-ups fill
-// half of the time of shared memory.
+// About 3.7 instructions a weight, of the 4.9 that the bandwidth of a large card leaves time for, and look-ups fill
+// two thirds of the time of shared memory.
 //
 // The tiles are divided among as many blocks as there are multiprocessors, the steps of a block's tiles among its
 // warps. Each warp keeps kStages steps on their way to shared memory, and has asked for kAhead more to come to L2,
@@ -20,28 +20,7 @@
 namespace garam::cuda {
 namespace {
 
-constexpr int kThreads = 384;
-constexpr int kWarps = kThreads / kWarp;
-constexpr int kStages = 2;
-constexpr int kAhead = 3;
-constexpr int kTile = 8;  // rows of the weight
-constexpr int kStep =
-    256;  // columns of it: a lane copies two vectors and holds one absmax (or two)
-constexpr int kPairs = 256;
-// Pairs and copies under way share memory: each pair, in its 32 banks, begins a line of 256 bytes, so that one
-// instruction makes its address of the byte and the lane; the other half is that of a row of a step.
-constexpr int kLine = 256;
-constexpr int kWarpBytes = kTile * kLine;
-constexpr int kStageBytes = kWarps * kWarpBytes;
-static_assert(kStages * kStageBytes <= kPairs * kLine && kStep / 2 == kLine / 2);
-// Of a block: what a large card has with the largest of heads.
-constexpr std::int64_t kMostTiles = 128;
-constexpr std::int64_t kMostTilesRows = 512;  // times rows of a
-constexpr std::int64_t kRowPad = 8;           // elements that put rows of a into other banks
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-    return (a + b - 1) / b;
-}
+using namespace quantized_row;
 
 struct Work : MadeRow {
     FourBitWork weight;
@@ -58,20 +37,6 @@ struct Work : MadeRow {
     float alpha = 1;       // with pair_scale divided out
     float tail_alpha = 1;
 };
-
-// Shared memory behind pairs and copies, in order.
-struct Layout {
-    std::int64_t map = 0, continued = 0, sums = 0, rows = 0, bytes = 0;
-};
-__host__ __device__ constexpr Layout layout_of(std::int64_t m, std::int64_t k, std::int64_t tiles) {
-    Layout at;
-    at.map = kPairs * kLine;
-    at.continued = at.map + kMapCodes * 4;
-    at.sums = at.continued + kWarps * kTile * m * 4;
-    at.rows = at.sums + tiles * kTile * m * 4;
-    at.bytes = at.rows + m * ((k + kStep - 1) / kStep * kStep + kRowPad) * 2;
-    return at;
-}
 
 __device__ __forceinline__ void prefetch(const void* place) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(place));
@@ -447,15 +412,6 @@ void launch_for(StreamHandle stream, RowInput input, const Work& work, bool earl
     }
 }
 
-constexpr std::int64_t kMostShared = 98 << 10;  // a block's, of the smaller cards
-
-bool takes_weight(const QuantizedWeight& weight) {
-    constexpr std::int64_t kMost = std::int64_t{1} << 30;
-    return is_four_bit(weight.format) && weight.columns % 32 == 0 && weight.columns > 0 &&
-           weight.columns <= kMost && weight.rows <= kMost &&
-           (weight.rows + kTile) * weight.columns < std::int64_t{1} << 32;
-}
-
 bool is_aligned(const void* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
 }
@@ -517,12 +473,6 @@ void multiply(StreamHandle stream, const QuantizedRowMatmul& x) {
 }
 
 }  // namespace
-
-bool quantized_row_matmul_makes(RowInput input, const QuantizedWeight& weight) {
-    return takes_weight(weight) &&
-           (input != RowInput::rms_norm || weight.columns <= kRowMostNormed) &&
-           layout_of(1, weight.columns, kMostTiles).bytes <= kMostShared;
-}
 
 const QuantizedRowMatmulKernels& quantized_row_matmul_kernels() {
     static constexpr QuantizedRowMatmulKernels kTable{multiply};

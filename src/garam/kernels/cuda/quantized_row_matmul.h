@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "garam/kernels/cuda/dequantize.h"
+#include "garam/kernels/cuda/quantized_row_layout.h"
 #include "garam/kernels/cuda/row_matmul.h"
 
 namespace garam::cuda {
@@ -42,7 +43,12 @@ struct QuantizedRowMatmul {
 };
 
 // Whether it makes its row of k elements itself; addresses must be multiples of 16 bytes. By sizes only.
-bool quantized_row_matmul_makes(RowInput input, const QuantizedWeight& weight);
+inline bool quantized_row_matmul_makes(RowInput input, const QuantizedWeight& weight) {
+    using namespace quantized_row;
+    return takes_weight(weight) &&
+           (input != RowInput::rms_norm || weight.columns <= kRowMostNormed) &&
+           layout_of(1, weight.columns, kMostTiles).bytes <= kMostShared;
+}
 
 struct QuantizedRowMatmulKernels {
     void (*multiply)(StreamHandle stream, const QuantizedRowMatmul& work);

@@ -144,6 +144,14 @@ class CudaDevice final : public Device {
         check(cudaMemsetAsync(device, 0, static_cast<std::size_t>(bytes), stream_of(queue)),
               "clearing memory");
     }
+    std::int64_t free_memory() override {
+        use();
+        std::size_t free = 0;
+        std::size_t total = 0;
+        check(cudaMemGetInfo(&free, &total), "asking for free card memory");
+        return static_cast<std::int64_t>(free);
+    }
+
     bool can_record() const override { return true; }
     void begin_recording(QueueHandle queue) override {
         check(cudaStreamBeginCapture(stream_of(queue), cudaStreamCaptureModeThreadLocal),
