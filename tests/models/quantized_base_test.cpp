@@ -276,14 +276,19 @@ TEST_F(QuantizedBase, GgufIsTrainedOnAsItIs) {
     }
 }
 
-// The plan of a card, which need not be there.
-TEST_F(QuantizedBase, MemoryOfACardIsWhatItsPurposesSay) {
+DeviceProfile some_card() {
     DeviceProfile card;
     card.kind = DeviceKind::cuda;
     card.fast_bf16 = true;
     card.compute_capability = 80;
     card.multiprocessors = 108;
     card.shared_bytes = 99 << 10;
+    return card;
+}
+
+// The plan of a card, which need not be there.
+TEST_F(QuantizedBase, MemoryOfACardIsWhatItsPurposesSay) {
+    const DeviceProfile card = some_card();
     const ModelFiles files = model();
     Decoder::Options options;
     options.compute = DType::bf16;
@@ -318,6 +323,39 @@ TEST_F(QuantizedBase, MemoryOfACardIsWhatItsPurposesSay) {
         EXPECT_EQ(at(some, Purpose::weights), at(all, Purpose::weights));
     }
     EXPECT_EQ(before, at(all, Purpose::decoded_weights));
+}
+
+// What is served decodes nothing for one token, with an adapter or without; what is trained puts its adapter
+// around decoded weights.
+TEST_F(QuantizedBase, ARowOfACardGoesByCodes) {
+    const ModelFiles files = model();
+    for (const bool adapted : {false, true}) {
+        for (const bool trained : {false, true}) {
+            if (trained && !adapted) continue;
+            Decoder::Options options;
+            options.compute = DType::bf16;
+            options.quantize = nf4(true);
+            options.resident_projections = 0;
+            if (adapted) options.lora = all_linears();
+            if (trained) options.trained = Decoder::Trained::adapter;
+            const auto device = make_dry_device(some_card());
+            Decoder decoder(*device, files, options);
+            Arena arena(*device, dry_address_space());
+            Meter meter;
+            meter.enable(true);
+            Stream stream(*device, arena, meter);
+            KvCache cache = decoder.make_cache(32);
+            std::vector<float> logits;
+            decoder.decode(stream, cache, std::vector<std::int32_t>(9), logits);
+            decoder.decode(stream, cache, std::vector<std::int32_t>(1), logits);
+            const auto calls = [&](const char* phase) {
+                const auto found = meter.table().find({phase, "dequantize"});
+                return found == meter.table().end() ? 0 : found->second.calls;
+            };
+            EXPECT_EQ(calls("prefill"), 3 * 7);  // parts of three layers
+            EXPECT_EQ(calls("decode"), trained ? 3 * 7 : 0);
+        }
+    }
 }
 
 class StreamedBase : public QuantizedBase, public ::testing::WithParamInterface<DeviceProfile> {};
@@ -365,6 +403,48 @@ TEST_P(StreamedBase, IsTheResidentOneBitForBit) {
                     EXPECT_TRUE(result_of(files, options, GetParam(), pass) == want)
                         << resident << " " << name_of(recompute) << " " << name_of(compute);
                 }
+            }
+        }
+    }
+}
+
+// Token by token with codes as they lie, against decoded weights in one pass: the table of codes is rounded to
+// bf16, as decoded weights are, but scales are not, so that logits agree as bf16 does.
+TEST_P(StreamedBase, DecodesRowsByCodes) {
+    const ModelFiles files = model();
+    for (const bool adapted : {false, true}) {
+        for (const DType compute : {DType::f32, DType::bf16}) {
+            Decoder::Options options;
+            options.compute = compute;
+            options.quantize = nf4(true);
+            if (adapted) options.lora = all_linears();
+            DecoderHarness whole(files, options, GetParam());
+            options.resident_projections = 0;
+            DecoderHarness rows(files, options, GetParam());
+            for (DecoderHarness* run : {&whole, &rows}) {
+                Random random(5);
+                for (Parameter& parameter : run->model.parameters()) {
+                    std::vector<float> values(
+                        static_cast<std::size_t>(parameter.master.elements()));
+                    for (float& value : values)
+                        value = static_cast<float>(random.uniform(-0.1, 0.1));
+                    copy_to_device(run->stream, values.data(), parameter.master);
+                }
+                run->stream.synchronize();
+                run->model.refresh_copies();
+            }
+            const TokenBatch batch = two_samples();
+            const std::vector<float> want = whole.logits(batch);
+            KvCache cache = rows.model.make_cache(32);
+            const auto vocab = want.size() / static_cast<std::size_t>(batch.tokens());
+            for (std::size_t t = 0; t < 13; ++t) {
+                const auto got = rows.model.decode(rows.stream, cache, {&batch.ids[t], 1});
+                const std::vector<float> row(
+                    want.begin() + static_cast<std::ptrdiff_t>(t * vocab),
+                    want.begin() + static_cast<std::ptrdiff_t>((t + 1) * vocab));
+                EXPECT_LE(testing::relative_error(got.data(), row),
+                          compute == DType::f32 ? 1e-4 : 2e-2)
+                    << t << (adapted ? ", adapted " : " ") << name_of(compute);
             }
         }
     }
