@@ -155,6 +155,7 @@ TEST_P(PissaDevices, TheModelIsAsItWas) {
             // And not because nothing was taken out.
             const Parameter& B = run.model.parameters()[1];
             fill(run.stream, 0, B.master);
+            run.stream.synchronize();
             run.model.refresh_copies();
             EXPECT_NE(run.logits(batch), got);
         }

@@ -149,7 +149,8 @@ TrainerState state_from(const Json& json, const std::string& source) {
     state.merged_micro_batches = read.count("merged_micro_batches");
     if (state.merged_micro_batches < 1)
         throw Error(read.what("merged_micro_batches") + " must be at least 1");
-    state.tile = read.count("tile");
+    // Not in checkpoints of before there were tiles.
+    if (json.find("tile") != nullptr) state.tile = read.count("tile");
     const Reader identity(read.at("identity"), source + ": identity");
     state.identity.seed = identity.unsigned_text("seed");
     state.identity.per_device_train_batch_size = identity.count("per_device_train_batch_size");
