@@ -13,6 +13,7 @@
 #   offload      the 2.4B step with block inputs kept on the card, and in pinned host memory
 #   qlora        steps of 4-bit bases: with memory free, within Unsloth's memory, with the smallest cache
 #   qlora8b      the same of the 8B shape
+#   qlora_long   long samples of the 8B shape within the memory of small cards
 #   lora         the ops on groups of adapters beside their bytes
 #   optimizer    a step under each of AdamW's names beside its bytes
 #   quantized    4-bit weights decoded, made and multiplied, beside a copy
@@ -148,6 +149,13 @@ part_qlora8b() {
         --recompute auto --steps 4 --warmup 3)
     bench qlora-8b-free "${shape[@]}"
     bench qlora-8b-in-7.85 "${shape[@]}" --limit 7.30
+}
+# One sample of the length that Unsloth publishes for a card of so many GB.
+part_qlora_long() {
+    local long=(--shape llama-8b "${QLORA[@]}" --rank 32 --batch 1 --recompute auto --steps 1 --warmup 1)
+    bench long-in-8GB "${long[@]}" --length 2972 --limit 6.90
+    bench long-in-12GB "${long[@]}" --length 21848 --limit 10.62
+    bench long-in-24GB "${long[@]}" --length 78475 --limit 21.80
 }
 part_tune() {
     bench 16x512-heuristic "${EXAONE[@]}" --batch 16 --length 512 --tune "$OUT/products.json"
