@@ -438,7 +438,9 @@ void Decoder::Loader::fill() {
     }
     if (dry_) return;
     if (options_.lora) initialise_adapters(filling.upload);
+    // What follows works in a stream of its own, in part in the same memory.
     filling.setup.stream.synchronize();
+    setup_.stream.synchronize();
     model_.refresh_copies();
 }
 
