@@ -45,12 +45,18 @@ struct Table16 {
 };
 
 inline float f16_at(const uint8_t* place) {
+#if defined(__F16C__)
+    uint16_t bits;
+    __builtin_memcpy(&bits, place, sizeof(bits));
+    return _cvtsh_ss(bits);
+#else
     const uint32_t half = place[0] | uint32_t{place[1]} << 8;
     const uint32_t magnitude = (half & 0x7fffu) << 13;
     const uint32_t value = (half & 0x7c00u) == 0x7c00u
                                ? magnitude | 0x7f800000u
                                : bits_of<uint32_t>(bits_of<float>(magnitude) * 0x1p112f);
     return bits_of<float>(value | (half & 0x8000u) << 16);
+#endif
 }
 
 inline BitVec bytes_at(const uint8_t* place) {
