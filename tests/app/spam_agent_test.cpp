@@ -73,7 +73,7 @@ TEST_F(SpamAgent, LearnsToAnswerInJson) {
 
     std::vector<std::string> training = settings;
     training.insert(training.begin(), "train");
-    for (const char* key : {"train.learning_rate=2e-2", "train.num_train_epochs=2",
+    for (const char* key : {"train.learning_rate=1e-2", "train.num_train_epochs=6",
                             "train.load_best_model_at_end=false"})
         training.emplace_back(key);
     const auto run = run_garam(training, testing::source_dir().string());

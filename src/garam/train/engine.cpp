@@ -56,14 +56,14 @@ std::int64_t answer_longest(TrainingEngine& engine, const EvaluationBounds& boun
     const Arena::Mark start = stream.arena().mark();
     KvCache cache = model.make_cache(stream, bounds.room);
     std::vector<float> logits;
-    const auto feed = [&](std::int64_t tokens, std::int64_t rows) {
-        cache.length = bounds.room - tokens;
+    const auto feed = [&](std::int64_t end, std::int64_t tokens, std::int64_t rows) {
+        cache.length = end - tokens;
         model.decode(stream, cache, std::vector<std::int32_t>(static_cast<std::size_t>(tokens)),
                      logits, rows);
     };
-    feed(std::min(kPrefillChunk, bounds.room), 1);
-    feed(1, 1);
-    if (bounds.scored > 0) feed(bounds.scored, bounds.scored);
+    feed(bounds.question, std::min(kPrefillChunk, bounds.question), 1);
+    feed(bounds.room, 1, 1);
+    if (bounds.scored > 0) feed(bounds.room, bounds.scored, bounds.scored);
     stream.arena().rewind(start);
     return cache.row.bytes();
 }
