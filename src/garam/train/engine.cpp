@@ -61,7 +61,7 @@ std::int64_t answer_longest(TrainingEngine& engine, const EvaluationBounds& boun
         model.decode(stream, cache, std::vector<std::int32_t>(static_cast<std::size_t>(tokens)),
                      logits, rows);
     };
-    feed(std::min(kPrefillChunk, bounds.room), 1);
+    feed(std::min(kPrefillChunk, bounds.question), 1);
     feed(1, 1);
     if (bounds.scored > 0) feed(bounds.scored, bounds.scored);
     stream.arena().rewind(start);

@@ -227,6 +227,7 @@ void read_judged(PreparedJob& job) {
     // Positions that the model was not made for are used only where a question alone needs them.
     job.evaluation_bounds.room = std::min(judging_room(set, config.eval.max_new_tokens),
                                           std::max(model.max_positions, set.longest_prompt + 1));
+    job.evaluation_bounds.question = set.longest_prompt;
     if (config.eval.has("ece")) {
         job.evaluation_bounds.room =
             std::max(job.evaluation_bounds.room, set.longest_prompt + set.longest_candidate);
