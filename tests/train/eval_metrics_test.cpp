@@ -123,13 +123,17 @@ TEST_P(EvalMetrics, TrainingIsTheSameWithout) {
 // The KV cache lies in the memory of a step, and where that does not suffice the plan says so.
 TEST_P(EvalMetrics, ThePlanHoldsTheAnswers) {
     std::int64_t without = 0;
-    for (const std::int64_t tokens : {0, 8, 400}) {
+    for (const std::int64_t tokens : {0, 8, 1500}) {
         VerdictJob job(GetParam());
+        testing::write_tiny_model(job.config.model, {.max_positions = 2048});
         job.config.train.max_steps = 2;
         job.config.train.per_device_train_batch_size = 8;
         if (tokens == 0) job.config.eval.metrics = {};
         if (tokens > 0) job.config.eval.max_new_tokens = tokens;
-        if (tokens == 400) job.config.train.per_device_train_batch_size = 1;
+        if (tokens == 1500) {
+            job.config.train.per_device_train_batch_size = 1;
+            job.config.eval.generate_rows = 1;
+        }
         const auto prepared = prepare(job.config);
         const MemoryPlan plan = prepared->plan();
         Recorder recorder;
@@ -147,7 +151,7 @@ TEST_P(EvalMetrics, ThePlanHoldsTheAnswers) {
         if (tokens == 8) {
             EXPECT_EQ(plan.arena_bytes, without);
         }
-        if (tokens == 400) {
+        if (tokens == 1500) {
             EXPECT_TRUE(told) << plan.arena_bytes;
         }
     }
