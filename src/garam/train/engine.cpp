@@ -61,9 +61,9 @@ std::int64_t answer_longest(TrainingEngine& engine, const EvaluationBounds& boun
         model.decode(stream, cache, std::vector<std::int32_t>(static_cast<std::size_t>(tokens)),
                      logits, rows);
     };
-    feed(std::min(kPrefillChunk, bounds.question), 1);
-    feed(1, 1);
-    if (bounds.scored > 0) feed(bounds.scored, bounds.scored);
+    feed(bounds.question, std::min(kPrefillChunk, bounds.question), 1);
+    feed(bounds.room, 1, 1);
+    if (bounds.scored > 0) feed(bounds.room, bounds.scored, bounds.scored);
     stream.arena().rewind(start);
     return cache.row.bytes();
 }

@@ -43,7 +43,7 @@ struct BatchBounds {
 // The same of evaluations, and what their answers take (train/training_model.h).
 struct EvaluationBounds : BatchBounds {
     std::int64_t room = 0;      // tokens of a question with its answer; 0: none is generated
-    std::int64_t question = 0;  // tokens of the question alone
+    std::int64_t question = 0;  // of these, tokens of the longest question
     std::int64_t scored = 0;    // tokens of an answer that is scored at once
 };
 
