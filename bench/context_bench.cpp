@@ -21,7 +21,7 @@ struct Options {
     double dropout = 0;
     std::string recompute = "offload";
     std::int64_t tile = 0;
-    std::string folder = "/tmp/garam_context_bench";
+    std::string folder = (std::filesystem::temp_directory_path() / "garam-context-bench").string();
 };
 
 // As an H100's.
