@@ -156,8 +156,8 @@ TEST_F(SlowSpamAgent, SmsBeforeAndAfter) {
     GARAM_REQUIRE_DATA("spam/SMSSpamCollection");
     const Figures figures =
         train_on("sms.yaml", testing::path_of("spam/SMSSpamCollection"),
-                 {"train.max_steps=60", "train.per_device_train_batch_size=4",
-                  "train.eval_steps=30", "train.save_steps=30", "eval.generate_rows=100"});
+                 {"train.max_steps=120", "train.per_device_train_batch_size=4",
+                  "train.eval_steps=60", "train.save_steps=60", "eval.generate_rows=100"});
     EXPECT_EQ(figures.after.at("rows").integer(), 100);
     EXPECT_EQ(figures.after.at("unparsable").integer(), 0);
     EXPECT_GT(figures.after.at("accuracy").number(), figures.before.at("accuracy").number());
@@ -169,8 +169,8 @@ TEST_F(SlowSpamAgent, KoreanBeforeAndAfter) {
     GARAM_REQUIRE_DATA("spam/korean_smishing.csv");
     const Figures figures =
         train_on("korean.yaml", testing::path_of("spam/korean_smishing.csv"),
-                 {"train.max_steps=40", "train.per_device_train_batch_size=4",
-                  "train.eval_steps=20", "train.save_steps=20", "eval.generate_rows=60"});
+                 {"train.max_steps=80", "train.per_device_train_batch_size=4",
+                  "train.eval_steps=40", "train.save_steps=40", "eval.generate_rows=60"});
     EXPECT_EQ(figures.after.at("unparsable").integer(), 0);
     EXPECT_GT(figures.after.at("macro_f1").number(), figures.before.at("macro_f1").number());
     EXPECT_GT(figures.after.at("f1").number(), 0.9);
