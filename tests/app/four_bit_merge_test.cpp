@@ -86,6 +86,7 @@ double number_after(const std::string& text, const std::string& words) {
     return at == std::string::npos ? NAN : std::stod(text.substr(at + words.size()));
 }
 
+// CASES 14.
 TEST(FourBitMerge, IntoTheValuesThatTrainingSaw) {
     GARAM_REQUIRE_DATA("golden/qlora");
     const Folders folders;

@@ -6,6 +6,7 @@
 
 #include "garam/core/error.h"
 #include "garam/io/peft_adapter.h"
+#include "garam/models/four_bit_base.h"
 #include "garam/models/gguf_export.h"
 #include "garam/models/merge.h"
 #include "models/moved_adapter.h"
@@ -77,7 +78,7 @@ void expect_near(const std::vector<float>& got, const std::vector<float>& want,
 
 class AdapterEnds : public ::testing::TestWithParam<DeviceProfile> {
   protected:
-    const ModelFiles& base(bool tied) {
+    ModelFiles& base(bool tied) {
         testing::TinyModel tiny;
         tiny.tied = tied;
         const auto folder = dir_ / (tied ? "tied" : "untied");
@@ -101,19 +102,25 @@ GARAM_FOR_CPU_AND_CARDS(AdapterEnds);
 // CASES 15: from the model to its folder and back, and merged: where a tied base's two weights part, they are
 // untied, and logits stay what they were.
 TEST_P(AdapterEnds, ReadAndMergedComputeTheSame) {
-    for (const bool tied : {true, false}) {
+    BaseQuantization nf4;
+    nf4.format = QuantFormat::nf4;
+    for (const int kind : {0, 1, 2, 3}) {
+        const bool tied = kind % 2 == 0;
+        const bool in_four_bits = kind >= 2;
         for (const Setting& setting : settings()) {
-            SCOPED_TRACE(setting.name + (tied ? ", tied" : ""));
-            const ModelFiles& files = base(tied);
-            DecoderHarness run(files, trained(setting.lora), GetParam());
+            SCOPED_TRACE(setting.name + (tied ? ", tied" : "") + (in_four_bits ? ", nf4" : ""));
+            ModelFiles& files = base(tied);
+            Decoder::Options training = trained(setting.lora);
+            Decoder::Options applied;
+            if (in_four_bits) training.quantize = applied.quantize = nf4;
+            DecoderHarness run(files, training, GetParam());
             const PeftAdapter adapter = moved_adapter(run);
             const std::vector<float> want = run.logits(batch());
 
-            const auto folder = dir_ / (setting.name + (tied ? "1" : "0"));
+            const auto folder = dir_ / (setting.name + std::to_string(kind));
             write_adapter(adapter, folder);
             const PeftAdapter read = read_peft_adapter(folder);
             EXPECT_EQ(read.tensors.size(), adapter.tensors.size());
-            Decoder::Options applied;
             applied.lora = read.settings;
             DecoderHarness again(files, applied, GetParam());
             again.model.load_adapter(read, "read");
@@ -121,9 +128,12 @@ TEST_P(AdapterEnds, ReadAndMergedComputeTheSame) {
             if (GetParam().is_cuda()) continue;  // merging is the host's
             EXPECT_EQ(again.logits(batch()), want);
 
+            if (in_four_bits) quantise_linears(files, nf4);
             const auto out = folder / "merged";
             std::filesystem::create_directory(out);
-            write_merged_model(files, read, "read", out, {});
+            MergeOptions merging;
+            merging.dtype = DType::f32;  // not the 16 bits that are the rule for a base in 4
+            write_merged_model(files, read, "read", out, merging);
             EXPECT_EQ(Json::parse_file(out / "config.json").at("tie_word_embeddings").boolean(),
                       tied && !setting.unties);
             const ModelFiles merged_files = ModelFiles::open(out);

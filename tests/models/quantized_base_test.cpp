@@ -305,7 +305,7 @@ DeviceProfile some_card() {
     return card;
 }
 
-// The plan of a card, which need not be there.
+// CASES 16. The plan of a card, which need not be there.
 TEST_F(QuantizedBase, MemoryOfACardIsWhatItsPurposesSay) {
     const DeviceProfile card = some_card();
     const ModelFiles files = model();

@@ -120,6 +120,15 @@ TEST_P(Behaviours, AModelTrainedOnShortAnswersStopsThoughPadIsEos) {
     EXPECT_LE(answer.size(), 5u);
 }
 
+// A base in 4 bits, and an optimiser whose states of the head have 8.
+void over_four_bits(JobConfig& config) {
+    config.four_bit.load_in_4bit = true;
+    config.four_bit.quant_type = "nf4";
+    config.four_bit.use_double_quant = true;
+    config.train.optim = "paged_adamw_8bit";
+    config.lora.modules_to_save = {"lm_head"};
+}
+
 // CASES 3: a whole epoch is one step, of all rows end to end, of bins of 64 tokens, or of single rows.
 TEST_P(Behaviours, PackedRowsTrainAsUnpackedOnes) {
     std::optional<ThreeSteps> apart;
@@ -185,12 +194,24 @@ TEST_P(Behaviours, PackedInstructionsTrainAsUnpackedOnes) {
 // CASES 9: a loss that is not finite stops the run and names the step; what was written before is finite
 // and whole, and no result is left. The first step makes weights whose loss is not finite.
 TEST_P(Behaviours, ALossThatIsNotFiniteStopsWithTheStepNamedAndNothingOfItSaved) {
-    for (const bool bf16 : {false, true}) {
+    struct Kind {
+        const char* name;
+        bool bf16;
+        void (*set)(JobConfig& config);
+    };
+    const Kind kinds[] = {
+        {"f32", false, [](JobConfig& c) { c.train.optim = "sgd"; }},
+        {"bf16", true, [](JobConfig& c) { c.train.optim = "sgd"; }},
+        {"a base in 4 bits", false, over_four_bits},
+        {"a base in 4 bits, bf16", true, over_four_bits},
+    };
+    for (const Kind& kind : kinds) {
+        SCOPED_TRACE(kind.name);
         TinyJob job;
         place(job);
-        job.config.train.bf16 = bf16;
+        job.config.train.bf16 = kind.bf16;
+        kind.set(job.config);
         job.config.train.max_grad_norm = 0;
-        job.config.train.optim = "sgd";
         job.config.train.save_steps = 1;
         job.config.train.learning_rate = 1e30;
         job.config.data.validation.clear();

@@ -452,27 +452,51 @@ TEST(Trainer, ARunThatCannotBeginLeavesNoFolder) {
 // CASES 13: `best` is a real adapter folder, that of the lowest evaluation loss, and what
 // load_best_model_at_end leaves as the result.
 TEST(Trainer, BestIsTheAdapterOfTheBestEvaluation) {
-    TinyJob job;
-    // Letters that training makes ever less likely: the loss soon rises.
-    job.write_rows("validation.jsonl", {20, 11, 35}, 2, 'A');
-    job.config.train.max_steps = 12;
-    job.config.train.learning_rate = 0.1;
-    job.config.train.eval_steps = 1;
-    job.config.train.save_steps = 1;
-    job.config.train.load_best_model_at_end = true;
-    Recorder recorder;
-    job.run({&recorder});
-    std::int64_t best = 0;
-    double lowest = std::numeric_limits<double>::infinity();
-    for (const EvalReport& report : recorder.evaluations) {
-        if (report.eval_loss < lowest) best = report.step;
-        lowest = std::min(lowest, report.eval_loss);
+    for (const bool in_four_bits : {false, true}) {
+        SCOPED_TRACE(in_four_bits ? "a base in 4 bits" : "a base in full");
+        TinyJob job;
+        // Letters that training makes ever less likely: the loss soon rises.
+        job.write_rows("validation.jsonl", {20, 11, 35}, 2, 'A');
+        job.config.train.max_steps = 12;
+        job.config.train.learning_rate = 0.1;
+        job.config.train.eval_steps = 1;
+        job.config.train.save_steps = 1;
+        job.config.train.load_best_model_at_end = true;
+        if (in_four_bits) {
+            job.config.four_bit.load_in_4bit = true;
+            job.config.four_bit.quant_type = "nf4";
+            job.config.train.optim = "paged_adamw_8bit";
+            job.config.lora.modules_to_save = {"lm_head"};
+        }
+        Recorder recorder;
+        job.run({&recorder});
+        std::int64_t best = 0;
+        double lowest = std::numeric_limits<double>::infinity();
+        for (const EvalReport& report : recorder.evaluations) {
+            if (report.eval_loss < lowest) best = report.step;
+            lowest = std::min(lowest, report.eval_loss);
+        }
+        ASSERT_LT(best, 12) << "the run kept improving; this test needs one that does not";
+        const std::string want =
+            adapter_bytes(job.output() / ("checkpoint-" + std::to_string(best)));
+        EXPECT_EQ(adapter_bytes(job.output() / "best"), want);
+        EXPECT_EQ(adapter_bytes(job.output() / "adapter"), want);
+        const PeftAdapter adapter = read_peft_adapter(job.output() / "best");
+        EXPECT_EQ(adapter.tensors.size(), in_four_bits ? 29u : 28u);
+        EXPECT_EQ(adapter.base_quantization.has_value(), in_four_bits);
+
+        // Who loads it finds that loss again.
+        TinyJob after;
+        after.config.model = job.config.model;
+        after.config.four_bit = job.config.four_bit;
+        after.config.data.validation = job.config.data.validation;
+        after.config.adapter = (job.output() / "best").string();
+        after.config.train.max_steps = 1;
+        after.config.train.eval_on_start = true;
+        Recorder again;
+        after.run({&again});
+        EXPECT_EQ(again.evaluations.front().eval_loss, lowest);
     }
-    ASSERT_LT(best, 12) << "the run kept improving; this test needs one that does not";
-    const std::string want = adapter_bytes(job.output() / ("checkpoint-" + std::to_string(best)));
-    EXPECT_EQ(adapter_bytes(job.output() / "best"), want);
-    EXPECT_EQ(adapter_bytes(job.output() / "adapter"), want);
-    EXPECT_EQ(read_peft_adapter(job.output() / "best").tensors.size(), 28u);
 }
 
 TEST(Trainer, EarlyStopping) {
