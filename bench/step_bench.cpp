@@ -313,12 +313,10 @@ void bench_steps(Options o, Device& device, const ModelFiles& files, const Roofs
         plan = choice.plan;
         o.merge = choice.merged;
         o.recompute = name_of(choice.recompute);
-        engine_options.recompute = choice.recompute;
-        engine_options.tile = choice.tile;
-        engine_options.model.resident_projections = choice.resident_projections;
-        engine_options.model.masters_on_host = choice.masters_on_host;
-        std::printf("planned: step of %.4f s%s%s\n", plan.step_time.seconds(),
+        choice.apply_to(engine_options);
+        std::printf("planned: step of %.4f s%s%s%s\n", plan.step_time.seconds(),
                     choice.tile > 0 ? ", in tiles" : "",
+                    choice.paged_states ? ", paged states" : "",
                     choice.masters_on_host ? ", masters on the host" : "");
     } else {
         plan = plan_memory(device.profile(), files, engine_options, merged_bounds(bounds, o.merge),

@@ -76,7 +76,8 @@ Target csv_target() {
     return target;
 }
 
-// Arrow takes what a page says that it holds, by as many threads as the machine has, before it is unpacked.
+// Arrow takes what a page says that it holds before it is unpacked, up to the bound of small files
+// (sources/arrow/table_memory.h); what is read of it comes on top.
 Target table_target(const char* name, const char* file, std::vector<std::string> seeds) {
     Target target = target_of(name, file, {}, {});
     target.bytes = std::size_t{512} << 20;

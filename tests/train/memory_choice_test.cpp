@@ -102,16 +102,16 @@ TEST_F(MemoryChoiceTest, PoliciesNeedLessAndLess) {
 TEST_F(MemoryChoiceTest, MastersWaitOnTheHostWhereNothingElseFits) {
     const MemoryChoice smallest = choose(kDriver + 1, true);
     EXPECT_FALSE(smallest.fits);
-    EXPECT_FALSE(smallest.masters_on_host);
+    EXPECT_TRUE(smallest.masters_on_host);
     const std::int64_t least = smallest.plan.peak_bytes();
-    job_->engine.optimizer.paged = true;
-    const MemoryChoice kept = choose(least + kDriver, true);
-    EXPECT_TRUE(kept.fits);
-    EXPECT_FALSE(kept.masters_on_host);
-    const MemoryChoice moved = choose(least - 1 + kDriver, true);
+    const MemoryChoice moved = choose(least + kDriver, true);
     EXPECT_TRUE(moved.fits);
     EXPECT_TRUE(moved.masters_on_host);
+    const MemoryChoice kept = choose(2 * least + kDriver, true);
+    EXPECT_TRUE(kept.fits);
+    EXPECT_FALSE(kept.masters_on_host);
     EXPECT_GT(moved.plan.pinned_bytes, kept.plan.pinned_bytes);
+    EXPECT_FALSE(choose(least - 1 + kDriver, true).fits);
 }
 
 // A model deep enough for inputs of blocks to matter, with a micro-batch of its own.
@@ -172,6 +172,34 @@ TEST_F(OffloadChoiceTest, TheLastResortWhereTheHostHasRoom) {
     EXPECT_EQ(choose(small).recompute, Recompute::offload);
     small.host_bytes -= 2;
     EXPECT_EQ(choose(small).recompute, Recompute::block);
+}
+
+// Ahead of tiles, the states of the optimiser go to the host, named so or not.
+TEST_F(OffloadChoiceTest, StatesArePagedWhereOnlyTilesWouldFit) {
+    tiny_.config.lora.r = 512;
+    job_ = prepare(tiny_.config);
+    ASSERT_FALSE(job_->engine.optimizer.paged);
+    const std::int64_t driver = std::int64_t{512} << 20;
+    const MemoryPlan kept = plan(card(std::int64_t{64} << 30), Recompute::offload);
+    const MemoryChoice fitting = choose(card(kept.total_bytes + driver));
+    EXPECT_FALSE(fitting.paged_states);
+    EXPECT_EQ(fitting.tile, 0);
+    const MemoryChoice paged = choose(card(kept.total_bytes - 1 + driver));
+    EXPECT_TRUE(paged.fits);
+    EXPECT_TRUE(paged.paged_states);
+    EXPECT_EQ(paged.tile, 0);
+    EXPECT_FALSE(paged.masters_on_host);
+
+    EngineOptions engine = job_->engine;
+    paged.apply_to(engine);
+    EXPECT_TRUE(engine.optimizer.paged);
+    const DeviceProfile large = card(std::int64_t{64} << 30);
+    EXPECT_EQ(plan_memory(large, job_->files, engine, bounds_, 1, {}).total_bytes,
+              paged.plan.total_bytes);
+
+    job_->engine.optimizer.kind = OptimizerKind::sgd;
+    const MemoryPlan sgd = plan(large, Recompute::offload);
+    EXPECT_FALSE(choose(card(sgd.total_bytes - 1 + driver)).paged_states);
 }
 
 // Where not even offload fits, tiles: large ones first. A run that goes on has those that it began with.

@@ -124,7 +124,10 @@ class Planner {
             resident,
             plan_memory(question_.profile, question_.files, engine,
                         merged_bounds(question_.training, merged), passes, question_.evaluation),
-            room_};
+            room_,
+            true,
+            engine.optimizer.paged,
+            engine.model.masters_on_host};
         choice.fits = choice.plan.peak_bytes() <= room_ && suits_host(choice);
         if (question_.profile.is_cuda())
             choice.plan.recorded_bytes =
@@ -193,17 +196,37 @@ MemoryChoice best_or_smallest(const MemoryQuestion& question) {
     return best ? *best : smallest;
 }
 
+// The one that fits; the faster one where both do, the smaller one where neither does; else the first.
+const MemoryChoice& better_of(const MemoryChoice& first, const MemoryChoice& second) {
+    if (first.fits != second.fits) return first.fits ? first : second;
+    if (!first.fits) return second.plan.peak_bytes() < first.plan.peak_bytes() ? second : first;
+    const auto seconds = [](const MemoryChoice& choice) { return choice.plan.step_time.seconds(); };
+    return seconds(second) < 0.99 * seconds(first) ? second : first;
+}
+
 }  // namespace
 
+void MemoryChoice::apply_to(EngineOptions& engine) const {
+    engine.recompute = recompute;
+    engine.tile = tile;
+    engine.model.resident_projections = resident_projections;
+    engine.optimizer.paged = paged_states;
+    engine.model.masters_on_host = masters_on_host;
+}
+
 MemoryChoice choose_memory(const MemoryQuestion& question) {
-    const MemoryChoice choice = best_or_smallest(question);
-    if (choice.fits || !question.engine.optimizer.paged || !question.profile.is_cuda())
+    MemoryQuestion way = question;
+    MemoryChoice choice = best_or_smallest(way);
+    if (!question.profile.is_cuda() || question.engine.optimizer.kind != OptimizerKind::adamw)
         return choice;
-    MemoryQuestion with_masters_away = question;
-    with_masters_away.engine.model.masters_on_host = true;
-    MemoryChoice smaller = best_or_smallest(with_masters_away);
-    smaller.masters_on_host = true;
-    return smaller.fits || smaller.plan.peak_bytes() < choice.plan.peak_bytes() ? smaller : choice;
+    const bool tiled_by_choice = !question.tile && !question.in_tiles && choice.tile > 0;
+    if (!way.engine.optimizer.paged && (!choice.fits || tiled_by_choice)) {
+        way.engine.optimizer.paged = true;
+        choice = better_of(choice, best_or_smallest(way));
+    }
+    if (choice.fits) return choice;
+    way.engine.model.masters_on_host = true;
+    return better_of(choice, best_or_smallest(way));
 }
 
 std::int64_t longest_sample(MemoryQuestion question) {

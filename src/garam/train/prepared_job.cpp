@@ -461,10 +461,11 @@ MemoryPlan PreparedJob::plan(const TrainerState* earlier) {
                         " MiB more than training's steps, which the plan holds: lower " +
                         (judged ? "eval.max_new_tokens or " : "") +
                         "train.per_device_eval_batch_size to save it");
-    engine.recompute = choice.recompute;
-    engine.model.resident_projections = choice.resident_projections;
-    engine.tile = choice.tile;
-    engine.model.masters_on_host = choice.masters_on_host;
+    if (choice.paged_states && !engine.optimizer.paged)
+        notes.push_back(
+            "memory: the optimiser's states wait in pinned host memory, as by optim=" +
+            std::string(engine.optimizer.eight_bit ? "paged_adamw_8bit" : "paged_adamw_32bit"));
+    choice.apply_to(engine);
     merged_micro_batches = choice.merged;
     if (choice.merged > 1)
         notes.push_back("memory allows " + std::to_string(choice.merged) + " of the " +

@@ -1,6 +1,7 @@
 // Arrow and Parquet files, and folders as `datasets` writes them.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -95,6 +96,18 @@ TEST_P(TablesOfTypes, TruncatedOrDamagedAreErrorsThatNameThem) {
 INSTANTIATE_TEST_SUITE_P(Formats, TablesOfTypes,
                          ::testing::Values("types.arrow", "types_zstd.arrow", "types_file.arrow",
                                            "types.parquet"));
+
+// A packed buffer says how large it is unpacked, and memory is taken by that.
+TEST(Tables, SizesBeyondWhatASmallFileUnpacksToAreRefused) {
+    const TempDir dir;
+    std::string bytes = testing::read_file(file("types_zstd.arrow"));
+    const std::size_t frame = bytes.find("\x28\xB5\x2F\xFD");
+    ASSERT_NE(frame, std::string::npos);
+    const std::int64_t declared = 1'700'000'000;
+    std::memcpy(bytes.data() + frame - sizeof declared, &declared, sizeof declared);
+    EXPECT_ERROR(read_all(dir.write("large.arrow", bytes)), "large.arrow", "cap exceeded",
+                 "1700000000");
+}
 
 TEST(Tables, CutFilesDoNotEndEarlyInSilence) {
     const TempDir dir;

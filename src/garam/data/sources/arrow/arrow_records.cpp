@@ -8,14 +8,13 @@
 #include <algorithm>
 
 #include "garam/core/error.h"
-#include "garam/data/sources/arrow/table_memory.h"
 
 namespace garam {
 namespace {
 
-arrow::ipc::IpcReadOptions read_options() {
+arrow::ipc::IpcReadOptions read_options(arrow::MemoryPool* memory) {
     arrow::ipc::IpcReadOptions options = arrow::ipc::IpcReadOptions::Defaults();
-    options.memory_pool = table_memory();
+    options.memory_pool = memory;
     // Other writers' buffers may lie at any byte.
     options.ensure_alignment = arrow::ipc::Alignment::kDataTypeSpecificAlignment;
     return options;
@@ -41,7 +40,7 @@ ArrowRecords::ArrowRecords(const DataFile& file, const std::vector<std::string>&
     try {
         if (file_.head(4) == "FEA1")
             throw Error(file_.name() + ": is of Feather's first version, which is not read");
-        arrow::ipc::IpcReadOptions options = read_options();
+        arrow::ipc::IpcReadOptions options = read_options(file_.memory());
         const auto open = [&] {
             if (file_.head(6) == "ARROW1") {
                 readers_->file =

@@ -13,7 +13,6 @@
 #include "garam/data/sources/arrow/arrow_rows.h"
 #include "garam/data/sources/arrow/table_batches.h"
 #include "garam/data/sources/arrow/table_file.h"
-#include "garam/data/sources/arrow/table_memory.h"
 
 namespace garam {
 namespace {
@@ -60,7 +59,7 @@ class ParquetRows : public FileRows {
   private:
     void open(const ColumnNames& only) {
         parquet::arrow::FileReaderBuilder builder;
-        file_.check(builder.Open(file_.stream(), parquet::ReaderProperties(table_memory())));
+        file_.check(builder.Open(file_.stream(), parquet::ReaderProperties(file_.memory())));
         const std::shared_ptr<parquet::FileMetaData> metadata = builder.raw_reader()->metadata();
         rows_ = metadata->num_rows();
         std::vector<int> leaves;
@@ -91,7 +90,7 @@ class ParquetRows : public FileRows {
             static_cast<std::int64_t>(kBatchBytes) / row_bytes, 1, kBatchRows));
         properties.set_pre_buffer(false);
         properties.set_use_threads(true);
-        builder.memory_pool(table_memory());
+        builder.memory_pool(file_.memory());
         builder.properties(properties);
         file_.check(builder.Build(&reader_));
         records_ = file_.take(reader_->GetRecordBatchReader(groups, leaves));

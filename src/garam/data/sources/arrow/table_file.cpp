@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "garam/core/error.h"
+#include "garam/data/sources/arrow/table_memory.h"
 
 namespace garam {
 namespace {
@@ -52,6 +53,10 @@ std::string_view TableFile::tail(std::size_t size) const {
 
 std::shared_ptr<arrow::io::RandomAccessFile> TableFile::stream() const {
     return std::make_shared<arrow::io::BufferReader>(std::make_shared<MappedBuffer>(file_));
+}
+
+arrow::MemoryPool* TableFile::memory() const {
+    return table_memory(file_->size());
 }
 
 void TableFile::used(std::size_t bytes) {

@@ -11,6 +11,7 @@
 #include "garam/io/mapped_file.h"
 
 namespace arrow {
+class MemoryPool;
 class Status;
 namespace io {
 class RandomAccessFile;
@@ -29,6 +30,8 @@ class TableFile {
     std::string_view tail(std::size_t size) const;
     // Without copies: what is read from it are pieces of the mapping, which they keep alive.
     std::shared_ptr<arrow::io::RandomAccessFile> stream() const;
+    // What it is unpacked into.
+    arrow::MemoryPool* memory() const;
     // Tells that so many bytes were used. Now and then the pages read so far are given back, so that a file
     // larger than memory does not fill it; they are read again if they are touched.
     void used(std::size_t bytes);

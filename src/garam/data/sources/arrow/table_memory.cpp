@@ -14,7 +14,10 @@
 namespace garam {
 namespace {
 
-constexpr std::int64_t kMaxPoolBytes = std::int64_t{4} << 30;
+constexpr std::int64_t kLeastPoolBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kMostPoolBytes = std::int64_t{4} << 30;
+// Batches of text and numbers that people keep are packed to a tenth, of one value over and over to a thousandth.
+constexpr std::int64_t kUnpackedPerByte = 1024;
 // Below this the general allocator is quicker, and what it keeps is little.
 constexpr std::int64_t kMappedBytes = std::int64_t{64} << 10;
 constexpr std::int64_t kPageBytes = 4096;
@@ -205,7 +208,7 @@ class TableMemory : public arrow::MemoryPool {
 
 }  // namespace
 
-arrow::MemoryPool* table_memory() {
+arrow::MemoryPool* table_memory(std::size_t file_bytes) {
     // Never destroyed: batches may outlive everything.
 #ifdef __SANITIZE_ADDRESS__
     // Which knows the bounds of what its own allocator hands out.
@@ -213,8 +216,17 @@ arrow::MemoryPool* table_memory() {
 #else
     static arrow::MemoryPool* const whole = new TableMemory;
 #endif
-    static auto* const capped = new arrow::CappedMemoryPool(whole, kMaxPoolBytes);
-    return capped;
+    static const auto bounded = [] {
+        std::vector<arrow::MemoryPool*> pools;
+        for (std::int64_t bytes = kLeastPoolBytes; bytes <= kMostPoolBytes; bytes *= 2)
+            pools.push_back(new arrow::CappedMemoryPool(whole, bytes));
+        return pools;
+    }();
+    std::size_t pool = 0;
+    while (pool + 1 < bounded.size() &&
+           file_bytes > static_cast<std::size_t>((kLeastPoolBytes << pool) / kUnpackedPerByte))
+        ++pool;
+    return bounded[pool];
 }
 
 }  // namespace garam

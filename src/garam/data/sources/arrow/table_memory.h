@@ -5,6 +5,7 @@
 // longer a file is.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace arrow {
@@ -17,7 +18,8 @@ namespace garam {
 // is mapped beyond what is in use.
 constexpr std::int64_t kKeptTableBytes = std::int64_t{16} << 20;
 
-// Refuses to grow beyond what any honest batch needs: sizes in files are hostile.
-arrow::MemoryPool* table_memory();
+// For what a file of `file_bytes` unpacks to at one time. Sizes in files are hostile: it refuses to grow beyond a
+// bound, 256 MiB for small files and 4 GiB for large ones, which files of much the same size share.
+arrow::MemoryPool* table_memory(std::size_t file_bytes);
 
 }  // namespace garam
