@@ -176,12 +176,75 @@ TEST(FourBitMerge, AWrongOriginalIsRefusedByName) {
         EXPECT_FALSE(std::filesystem::exists(out));
     };
     refused({"merge", folders.base, folders.adapter, out, "--base", folders.base},
-            "is in 4 bits itself");
+            "as nf4: give the weights that it was made from");
+    const std::string q8 = (folders.dir / "q8.gguf").string();
+    ASSERT_EQ(run_garam({"export", path_of(kOriginal), q8, "--type", "q8_0"}).status, 0);
+    refused({"merge", folders.base, folders.adapter, out, "--base", q8},
+            "as q8_0: give the weights that it was made from");
     refused({"merge", folders.base, folders.adapter, out, "--base",
              path_of("golden/families/llama-llama3rope-tied")},
             "it is not the model that the 4 bits were made from");
     refused({"merge", path_of(kOriginal), folders.adapter, out, "--base", path_of(kOriginal)},
             "--base is for adapters that were trained over 4 bits");
+}
+
+// A model of the same tensors whose values are another's: here those of another layer.
+TEST(FourBitMerge, OriginalWeightsOfOtherValuesAreRefused) {
+    GARAM_REQUIRE_DATA("golden/qlora");
+    const Folders plain;
+    const Folders telling(nf4_double());
+    const std::string other = (plain.dir / "other").string();
+    std::filesystem::create_directory(other);
+    std::filesystem::copy(path_of(kOriginal), other);
+    const std::string file = other + "/model.safetensors";
+    {
+        const ModelFiles original = ModelFiles::open(path_of(kOriginal));
+        std::vector<std::vector<float>> values;
+        std::vector<std::pair<std::string, Tensor>> tensors;
+        for (const StoredTensor& tensor : original.tensors()) {
+            std::string name = tensor.name;
+            if (const std::size_t at = name.find(".layers.0.mlp."); at != std::string::npos)
+                name.replace(at, 10, ".layers.1.");
+            values.push_back(values_of(original.at(name)));
+            tensors.emplace_back(tensor.name, Tensor(values.back().data(), DType::f32, tensor.shape,
+                                                     DeviceKind::cpu));
+        }
+        std::filesystem::remove(file);
+        write_safetensors(file, tensors);
+    }
+    for (const auto& [model, adapter] :
+         {std::pair{plain.base, plain.adapter}, std::pair{path_of(kOriginal), telling.adapter}}) {
+        const std::string out = (plain.dir / "merged").string();
+        const RunResult result = run_garam({"merge", model, adapter, out, "--base", other});
+        EXPECT_EQ(result.status, 2);
+        EXPECT_NE(result.err.find("values of model.layers.0.mlp."), std::string::npos)
+            << result.err;
+        EXPECT_FALSE(std::filesystem::exists(out));
+    }
+}
+
+// What an adapter tells of its base is not that of the folder, or of the other adapter.
+TEST(FourBitMerge, OtherFourBitsThanTrainingSawAreRefused) {
+    GARAM_REQUIRE_DATA("golden/qlora");
+    const Folders plain;
+    BaseQuantization fp4 = nf4_double();
+    fp4.format = QuantFormat::fp4;
+    const Folders telling(fp4);
+    const std::string out = (plain.dir / "merged").string();
+    const auto refused = [&](const std::vector<std::string>& arguments, const std::string& part) {
+        const RunResult result = run_garam(arguments);
+        EXPECT_EQ(result.status, 2);
+        EXPECT_NE(result.err.find(part), std::string::npos) << result.err << "\nlacks " << part;
+        EXPECT_FALSE(std::filesystem::exists(out));
+    };
+    refused({"merge", plain.base, telling.adapter, out},
+            "was trained over fp4, blocks of 64, scales in 8 bits, " + plain.base + " has ");
+    refused({"merge", path_of(kOriginal), telling.adapter, plain.adapter, out},
+            "another over the weights as they are");
+    const RunResult text = run_garam({"generate", plain.base, "--adapter", telling.adapter,
+                                      "--prompt", "a", "--max-new-tokens", "2"});
+    EXPECT_EQ(text.status, 0) << text.err;
+    EXPECT_NE(text.err.find("was trained over fp4"), std::string::npos) << text.err;
 }
 
 TEST(FourBitMerge, ExportsLikewise) {

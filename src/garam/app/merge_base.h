@@ -17,7 +17,8 @@ class MergeBase {
   public:
     // Of `files` the linears become what training saw, where an adapter tells that it quantised them. `original`: the
     // model whose weights are merged into instead; empty: none. Throws Error where the adapters were trained over
-    // different 4 bits, and where the original is no model of the same tensors or is not needed, naming them.
+    // different 4 bits or over others than the files', and where the original is no model of the same tensors, has other
+    // values than those that became the 4 bits, or is not needed, naming them.
     MergeBase(ModelFiles& files, const std::vector<PeftAdapter>& adapters,
               const std::string& original);
 
@@ -30,6 +31,7 @@ class MergeBase {
 
   private:
     void take_original(const std::string& original);
+    void check_values_of_original() const;
 
     ModelFiles& files_;
     std::optional<ModelFiles> original_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "garam/core/error.h"
 #include "garam/quant/four_bit.h"
 
 namespace garam {
@@ -54,6 +55,43 @@ bool is_in_four_bits(const ModelFiles& files) {
                        [](const StoredTensor& tensor) { return tensor.four_bit != nullptr; });
 }
 
+void check_skipped_modules(const ModelFiles& files, const BaseQuantization& options) {
+    const std::string source = files.path().string();
+    const DecoderFamily& family = family_of(files.config(), source);
+    for (const std::string& name : options.skip_modules) {
+        BaseQuantization one;
+        one.skip_modules = {name};
+        const bool known = std::any_of(
+            files.tensors().begin(), files.tensors().end(), [&](const StoredTensor& tensor) {
+                return is_skipped(one, tensor.name.substr(0, tensor.name.rfind('.')));
+            });
+        if (!known && name != family.tensors.head)
+            throw Error("skipped module " + name + " is none of " + source);
+    }
+    if (std::none_of(files.tensors().begin(), files.tensors().end(),
+                     [&](const StoredTensor& tensor) {
+                         const std::string module = four_bit_module(family, tensor);
+                         return !module.empty() && !is_skipped(options, module);
+                     }))
+        throw Error(source + ": nothing is left to quantise");
+}
+
+std::string in_other_four_bits(const ModelFiles& files, const BaseQuantization& options) {
+    for (const StoredTensor& tensor : files.tensors()) {
+        if (tensor.four_bit == nullptr) continue;
+        const QuantizedMatrix& matrix = tensor.four_bit->matrix;
+        if (matrix.format == options.format && matrix.block == options.block &&
+            matrix.is_double() == options.double_quantization)
+            continue;
+        BaseQuantization own;
+        own.format = matrix.format;
+        own.block = matrix.block;
+        own.double_quantization = matrix.is_double();
+        return tensor.name + " in " + in_words(own);
+    }
+    return "";
+}
+
 void quantise_linears(ModelFiles& files, const BaseQuantization& options) {
     const DecoderFamily& family = family_of(files.config(), files.path().string());
     // Replacing changes the list's members, not its order.
@@ -61,7 +99,11 @@ void quantise_linears(ModelFiles& files, const BaseQuantization& options) {
         const StoredTensor tensor = files.tensors()[i];
         const std::string module = four_bit_module(family, tensor);
         if (module.empty() || tensor.four_bit != nullptr || is_skipped(options, module)) continue;
-        files.replace(quantised(tensor, options), {});
+        try {
+            files.replace(quantised(tensor, options), {});
+        } catch (const Error& error) {  // which names the tensor alone
+            throw Error(files.path().string() + ": " + error.what());
+        }
     }
 }
 

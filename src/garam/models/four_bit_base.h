@@ -16,12 +16,19 @@ std::string four_bit_module(const DecoderFamily& family, const StoredTensor& ten
 // Whether any of the model's weights is in 4 bits.
 bool is_in_four_bits(const ModelFiles& files);
 
+// Throws Error where a skipped module is none of the model's, the head aside, which Transformers' lists name, and
+// where nothing is left to quantise.
+void check_skipped_modules(const ModelFiles& files, const BaseQuantization& options);
+
+// The first weight that the files have in other 4 bits than `options` says, with what it is in; empty: none.
+std::string in_other_four_bits(const ModelFiles& files, const BaseQuantization& options);
+
 // One such matrix in 4 bits, with memory of its own.
 StoredTensor quantised(const StoredTensor& tensor, const BaseQuantization& options);
 
 // Puts the 4 bits in the place of each linear that is not skipped nor in 4 bits already, so that whatever reads the
 // files finds what a run with load_in_4bit computes with. Throws Error naming tensor and element for a value
-// that is not finite.
+// that is not finite, the files too.
 void quantise_linears(ModelFiles& files, const BaseQuantization& options);
 
 }  // namespace garam

@@ -23,4 +23,7 @@ struct BaseQuantization {
 // Whether `module`, such as "model.layers.0.mlp.down_proj", stays as it is.
 bool is_skipped(const BaseQuantization& options, std::string_view module);
 
+// "nf4, blocks of 64, scales in 8 bits"
+std::string in_words(const BaseQuantization& options);
+
 }  // namespace garam

@@ -6,6 +6,7 @@
 
 #include "garam/core/error.h"
 #include "garam/io/gguf_adapter.h"
+#include "garam/models/four_bit_base.h"
 #include "garam/ops/product_tuning.h"
 #include "garam/serve/adapter_vocabulary.h"
 
@@ -83,6 +84,13 @@ Session::Session(const SessionOptions& options)
         decoder_options.lora = adapter->settings;
         // The weights that training saw.
         decoder_options.quantize = adapter->base_quantization;
+        if (const std::string other = decoder_options.quantize
+                                          ? in_other_four_bits(files_, *decoder_options.quantize)
+                                          : "";
+            !other.empty())
+            warnings_.push_back(options_.adapter.string() + " was trained over " +
+                                in_words(*decoder_options.quantize) + ", " +
+                                options_.model.string() + " has " + other);
     }
     dry_decoder_ = std::make_unique<Decoder>(*dry_device_, files_, decoder_options);
     if (dry_decoder_->streamable_projections() > 0 && serves_codes(decoder_options)) {
