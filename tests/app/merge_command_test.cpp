@@ -1,7 +1,11 @@
 // `garam merge` as a user runs it.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "app/run_garam.h"
+#include "garam/core/json.h"
 #include "testing/temp_dir.h"
 #include "testing/test_data.h"
 
@@ -79,6 +83,16 @@ TEST(MergeCommand, MistakesLeaveNothingBehind) {
     refused(
         {"merge", path_of(kBase), path_of("golden/families/llama-llama3rope-tied/adapter"), out},
         "another base");
+    {  // a base that its own config does not describe
+        const TempDir models;
+        std::filesystem::create_directory(models / "other");
+        std::filesystem::copy(path_of(kBase), models / "other");
+        Json config = Json::parse_file(models / "other" / "config.json");
+        config.set("num_hidden_layers", config.at("num_hidden_layers").integer() + 1);
+        std::filesystem::remove(models / "other" / "config.json");
+        std::ofstream(models / "other" / "config.json") << config.dump();
+        refused({"merge", (models / "other").string(), path_of(kAdapter), out}, "is missing");
+    }
     std::filesystem::create_directory(out);
     const RunResult existing = run_garam({"merge", path_of(kBase), path_of(kAdapter), out});
     EXPECT_EQ(existing.status, 2);

@@ -1,7 +1,11 @@
 // `garam quantize` as a user runs it.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <tuple>
+
 #include "app/run_garam.h"
+#include "garam/core/json.h"
 #include "garam/io/model_files.h"
 #include "testing/temp_dir.h"
 #include "testing/test_data.h"
@@ -50,6 +54,24 @@ TEST(QuantizeCommand, MistakesLeaveNothingBehind) {
     refused({"quantize", base, out, "--skip", "absent"}, "skipped module absent is none of");
     refused({"quantize", base, out, "--skip", "_proj"}, "nothing is left to quantise");
     refused({"quantize", (dir / "absent").string(), out}, "no such file or folder");
+    // Files that are none of the model that their config describes would make a folder that nobody can load.
+    const std::string other = (models / "other").string();
+    for (const auto& [key, value, part] :
+         {std::tuple{"num_hidden_layers", 3, "model.layers.2."},
+          std::tuple{"num_hidden_layers", 1, "is not part of the model that the config describes"},
+          std::tuple{"intermediate_size", 48, "but the config says [48, 24]"}}) {
+        testing::write_tiny_model(other, {});
+        Json config = Json::parse_file(models / "other" / "config.json");
+        config.set(key, value);
+        std::ofstream(models / "other" / "config.json") << config.dump();
+        refused({"quantize", other, out}, part);
+        refused({"export", other, out + ".gguf"}, part);
+    }
+    testing::write_tiny_model(other, {});
+    std::fstream(models / "other" / "model.safetensors", std::ios::in | std::ios::out)
+        .seekp(-4, std::ios::end)
+        .write("\0\0\xc0\x7f", 4);
+    refused({"quantize", other, out}, other + ": tensor ");
     const RunResult limited =
         testing::run_shell("ulimit -f 4; $GARAM quantize '" + base + "' out", dir.path().string());
     EXPECT_EQ(limited.status, 2);

@@ -1,6 +1,8 @@
 #include "garam/models/decoder_tensors.h"
 
 #include "garam/core/error.h"
+#include "garam/models/decoder.h"
+#include "garam/runtime/device.h"
 
 namespace garam {
 
@@ -14,6 +16,12 @@ void refuse_unknown_tensors(const ModelFiles& files, const std::set<std::string>
                     " layers, attention_bias " + (config.qkv_bias ? "true" : "false") +
                     ", mlp_bias " + (config.mlp_bias ? "true" : "false") + ")");
     }
+}
+
+void check_tensors(const ModelFiles& files) {
+    // A decoder that only counts looks at all of them.
+    const auto device = make_dry_device(detect_cpu_profile());
+    const Decoder decoder(*device, files, {});
 }
 
 }  // namespace garam

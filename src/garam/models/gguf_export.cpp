@@ -9,6 +9,7 @@
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
 #include "garam/io/gguf_metadata.h"
+#include "garam/models/decoder_tensors.h"
 #include "garam/models/merge.h"
 #include "garam/quant/gguf_quantize.h"
 
@@ -91,6 +92,7 @@ class Exporter {
           options_(options),
           weights_(base, weighted(adapter, source)),
           metadata_(gguf_metadata(base.config(), base.path().string())) {
+        check_tensors(base);
         report_.type = options.type.value_or(default_type(base));
         GARAM_CHECK(is_gguf_export_type(report_.type), "a type that is not written");
         report_.notes = metadata_.notes;

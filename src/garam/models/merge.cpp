@@ -10,6 +10,7 @@
 #include "garam/io/peft_keys.h"
 #include "garam/io/safetensors_writer.h"
 #include "garam/models/decoder_config.h"
+#include "garam/models/decoder_tensors.h"
 #include "garam/models/model_folder.h"
 #include "garam/models/rope_recovery.h"
 #include "garam/models/sharded_weights.h"
@@ -321,6 +322,7 @@ void without(Json& json, std::string_view key) {
 }  // namespace
 
 struct MergedWeights::Impl {
+    std::string source;  // of the base
     Changes changes;
     std::vector<StoredTensor> tensors;
     bool tied = false;
@@ -328,6 +330,7 @@ struct MergedWeights::Impl {
 
 MergedWeights::MergedWeights(const ModelFiles& base, const std::vector<WeightedAdapter>& adapters) {
     auto impl = std::make_unique<Impl>();
+    impl->source = base.path().string();
     for (const WeightedAdapter& one : adapters) {
         for (auto& [name, change] : ChangeReader(base, *one.adapter, one.source).read()) {
             change.weight = one.weight;
@@ -389,7 +392,11 @@ void MergedWeights::for_each_row(const StoredTensor& tensor, std::int64_t first,
         part.name += " from row " + std::to_string(first);
     }
     std::vector<float> weight(static_cast<std::size_t>(part.shape.elements()));
-    read_tensor(part, weight.data());
+    try {
+        read_tensor(part, weight.data());
+    } catch (const Error& error) {  // which names the tensor alone
+        throw Error(impl_->source + ": " + error.what());
+    }
     parallel_for(count, 16, [&](std::int64_t begin, std::int64_t end) {
         std::vector<double> row(static_cast<std::size_t>(columns));
         for (std::int64_t o = begin; o < end; ++o) {
@@ -439,6 +446,7 @@ Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOp
 MergeReport write_merged_model(const ModelFiles& base, const std::vector<WeightedAdapter>& adapters,
                                const std::filesystem::path& folder, const MergeOptions& options) {
     const MergedWeights weights(base, adapters);
+    check_tensors(base);
     const bool tied = weights.is_tied();
     MergeReport report;
     report.dtype = matrix_dtype(base, report.was_quantised);

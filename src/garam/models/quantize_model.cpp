@@ -9,6 +9,7 @@
 #include "garam/io/atomic_write.h"
 #include "garam/io/four_bit_checkpoint.h"
 #include "garam/models/decoder_family.h"
+#include "garam/models/decoder_tensors.h"
 #include "garam/models/four_bit_base.h"
 #include "garam/models/model_folder.h"
 #include "garam/quant/dynamic_map.h"
@@ -37,7 +38,8 @@ class ModelQuantizer {
           family_(family_of(files.config(), files.path().string())) {}
 
     QuantizeModelReport write(const std::filesystem::path& folder) {
-        check_skipped();
+        check_tensors(files_);
+        check_skipped_modules(files_, options_.base);
         std::vector<WeightPiece> pieces;
         for (const StoredTensor& tensor : weights_.tensors()) {
             if (tensor.four_bit != nullptr)
@@ -48,8 +50,6 @@ class ModelQuantizer {
             pieces.push_back(is_quantised(tensor) ? quantised(tensor) : plain(tensor));
             report_.bytes_after += pieces.back().bytes();
         }
-        if (report_.quantised == 0)
-            throw Error(files_.path().string() + ": nothing is left to quantise");
         // The config first: what it refuses is refused before gigabytes are written.
         write_file_atomically(folder / "config.json", config().dump(2) + "\n");
         write_sharded_weights(folder, pieces, options_.shard_bytes);
@@ -63,19 +63,6 @@ class ModelQuantizer {
         return !module.empty() && !is_skipped(options_.base, module);
     }
 
-    void check_skipped() const {
-        for (const std::string& name : options_.base.skip_modules) {
-            BaseQuantization one;
-            one.skip_modules = {name};
-            const bool known = std::any_of(weights_.tensors().begin(), weights_.tensors().end(),
-                                           [&](const auto& tensor) {
-                                               const std::size_t end = tensor.name.rfind('.');
-                                               return is_skipped(one, tensor.name.substr(0, end));
-                                           });
-            if (!known && name != head())
-                throw Error("skipped module " + name + " is none of " + files_.path().string());
-        }
-    }
     std::string head() const { return std::string(family_.tensors.head); }
 
     // What the linears are in, by which Transformers then computes.
@@ -101,16 +88,33 @@ class ModelQuantizer {
         return config;
     }
 
+    // What reads or quantises a tensor names no file.
+    template <typename Body>
+    auto naming_the_files(const Body& body) const {
+        try {
+            return body();
+        } catch (const Error& error) {
+            throw Error(files_.path().string() + ": " + error.what());
+        }
+    }
+
     template <typename T>
-    static std::vector<T> values_of(const StoredTensor& tensor) {
+    std::vector<T> values_of(const StoredTensor& tensor) const {
         std::vector<T> values(static_cast<std::size_t>(tensor.shape.elements()));
-        read_tensor(tensor, values.data());
+        naming_the_files([&] { read_tensor(tensor, values.data()); });
         return values;
+    }
+
+    template <typename T>
+    void quantise(const StoredTensor& tensor, const QuantizedMatrix& matrix) const {
+        const std::vector<T> values = values_of<T>(tensor);
+        naming_the_files([&] { quantize_four_bit(values.data(), matrix, tensor.name); });
     }
 
     WeightPiece plain(const StoredTensor& tensor) const {
         const DType dtype = plain_dtype(tensor);
-        return {{{tensor.name, dtype, tensor.shape}}, [&tensor, dtype](SafetensorsWriter& writer) {
+        return {{{tensor.name, dtype, tensor.shape}},
+                [this, &tensor, dtype](SafetensorsWriter& writer) {
                     const auto put = [&](const auto& values) {
                         writer.write(tensor.name, values.data(),
                                      static_cast<std::int64_t>(values.size() * sizeof(values[0])));
@@ -179,9 +183,9 @@ class ModelQuantizer {
                                    base.double_quantization);
         const QuantizedMatrix& matrix = weight.matrix();
         if (plain_dtype(tensor) == DType::bf16 && tensor.type == StoredType::bf16) {
-            quantize_four_bit(values_of<bfloat16>(tensor).data(), matrix, tensor.name);
+            quantise<bfloat16>(tensor, matrix);
         } else {
-            quantize_four_bit(values_of<float>(tensor).data(), matrix, tensor.name);
+            quantise<float>(tensor, matrix);
         }
         const auto put = [&](std::string_view part, const void* data, std::int64_t bytes) {
             writer.write(tensor.name + std::string(part), data, bytes);

@@ -33,7 +33,7 @@ struct QuantizeModelReport {
 };
 
 // Writes config.json, the weights and a copy of generation_config.json into `folder`, which exists. Throws Error where
-// the model is in 4 bits already, a skipped module is none of the model's, nothing is left to quantise, or a
+// the files do not fit their config, the model is in 4 bits already, a skipped module is none of the model's, nothing is left to quantise, or a
 // value is not finite, naming them.
 QuantizeModelReport write_four_bit_model(const ModelFiles& files,
                                          const std::filesystem::path& folder,
