@@ -120,6 +120,22 @@ TEST_P(EvalMetrics, TrainingIsTheSameWithout) {
               read_file(without.output() / "adapter" / file));
 }
 
+// Answers that can never be whole are told of before training.
+TEST_P(EvalMetrics, TooFewNewTokensAreTold) {
+    for (const std::int64_t tokens : {15, 16}) {  // {"verdict":"A"} and the end of the turn
+        VerdictJob job(GetParam());
+        job.config.eval.max_new_tokens = tokens;
+        const auto prepared = prepare(job.config);
+        std::string notes;
+        for (const std::string& note : prepared->notes)
+            notes += note + "\n";
+        EXPECT_EQ(notes.find("cuts answers off: the longest right one has 16 tokens") !=
+                      std::string::npos,
+                  tokens < 16)
+            << notes;
+    }
+}
+
 // The KV cache lies in the memory of a step, and where that does not suffice the plan says so.
 TEST_P(EvalMetrics, ThePlanHoldsTheAnswers) {
     std::int64_t without = 0;

@@ -411,6 +411,16 @@ TEST(MemoryLimit, IsANumberWithItsUnit) {
     EXPECT_EQ(memory_limit_bytes("5.5 GiB"), 5905580032);
     EXPECT_EQ(memory_limit_bytes("900MB"), 900000000);
     EXPECT_EQ(memory_limit_bytes("1MiB"), 1 << 20);
+    const auto refusal = [](const char* limit) -> std::string {
+        try {
+            return std::to_string(memory_limit_bytes(limit));
+        } catch (const Error& error) {
+            return error.what();
+        }
+    };
+    EXPECT_NE(refusal("1MB").find("is less than a MiB"), std::string::npos);
+    EXPECT_NE(refusal("1e300GB").find("is more than an EiB"), std::string::npos);
+    EXPECT_NE(refusal("nanGB").find("is not supported"), std::string::npos);
     for (const char* const wrong : {"", "6", "GB", "6G", "-6GB", "0GB", "nanGB", "infGB", "1e30GB",
                                     "6GB ", "6 gb", "0x10GB", "100000"}) {
         try {

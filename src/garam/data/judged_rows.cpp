@@ -68,9 +68,13 @@ JudgedSet of_labelled_rows(const SampleSelection& samples, const std::vector<std
                     ", from which that label cannot be read: change data.answer or "
                     "data.label_names");
     }
-    for (const LabelledRow& row : set.rows)
+    for (const LabelledRow& row : set.rows) {
         for (const std::vector<std::int32_t>& candidate : row.candidates)
             add_end(candidate.back(), tokenizer, set.end_ids);
+        const auto right = static_cast<std::size_t>(row.label);
+        set.longest_answer =
+            std::max(set.longest_answer, static_cast<std::int64_t>(row.candidates[right].size()));
+    }
     return set;
 }
 
@@ -116,6 +120,8 @@ JudgedSet of_answers(const SampleSelection& samples, const std::vector<std::int6
     set.reader = *reader;
     for (auto& [verdict, row] : rows) {
         add_end(row.answer.back(), tokenizer, set.end_ids);
+        set.longest_answer =
+            std::max(set.longest_answer, static_cast<std::int64_t>(row.answer.size()));
         LabelledRow judged;
         judged.prompt_ids = std::move(row.question);
         judged.label =

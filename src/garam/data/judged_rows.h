@@ -28,6 +28,7 @@ struct JudgedSet {
     std::int64_t left_out = 0;  // rows that were drawn, but whose answer was cut off or empty
     std::int64_t longest_prompt = 0;
     std::int64_t longest_candidate = 0;
+    std::int64_t longest_answer = 0;  // of the right ones, up to the token that ends it
 };
 
 // `wanted` different numbers below `count` (all, where there are no more, or 0 is wanted), ascending: by the

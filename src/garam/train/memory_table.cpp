@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 
 #include "garam/core/error.h"
 
@@ -65,11 +66,14 @@ std::int64_t memory_limit_bytes(const std::string& limit) {
     if (name == "GiB") bytes = 1 << 30;
     if (name == "MiB") bytes = 1 << 20;
     // Between a MiB and an exbibyte: a number of bytes without its unit is no limit.
-    if (error != std::errc() || bytes == 0 || !(value * bytes >= 1 << 20) ||
-        !(value * bytes <= 0x1p60))
+    if (error != std::errc() || bytes == 0 || std::isnan(value))
         throw Error("memory.limit: \"" + limit +
                     "\" is not supported; give auto or a number with GB, GiB, MB or MiB, such as "
                     "6GB");
+    if (value * bytes < 1 << 20 || value * bytes > 0x1p60)
+        throw Error("memory.limit: \"" + limit + "\" is " +
+                    (value * bytes < 1 << 20 ? "less than a MiB" : "more than an EiB") +
+                    "; give what the run may reserve, such as 6GB, or auto for what is free");
     return static_cast<std::int64_t>(value * bytes);
 }
 

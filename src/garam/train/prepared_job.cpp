@@ -6,6 +6,7 @@
 #include "garam/core/error.h"
 #include "garam/core/parallel.h"
 #include "garam/data/samples/sample_selection.h"
+#include "garam/models/four_bit_base.h"
 #include "garam/ops/product_tuning.h"
 #include "garam/quant/four_bit.h"
 #include "garam/text/chat_template_source.h"
@@ -103,6 +104,7 @@ std::string config_fingerprint(const JobConfig& config, const ModelFiles& files,
     add_options(train, json);
     if (engine.model.quantize) {
         const BaseQuantization& quantize = *engine.model.quantize;
+        json.set("load_in_4bit", true);
         json.set("bnb_4bit_quant_type", name_of(quantize.format));
         json.set("bnb_4bit_use_double_quant", quantize.double_quantization);
         json.set("bnb_4bit_block_size", quantize.block);
@@ -239,7 +241,34 @@ void read_judged(PreparedJob& job) {
         (set.left_out == 0 ? std::string()
                            : "; " + std::to_string(set.left_out) +
                                  " more were drawn, but their answer is cut off or empty"));
+    if (set.longest_answer > config.eval.max_new_tokens)
+        job.notes.push_back("eval.max_new_tokens=" + std::to_string(config.eval.max_new_tokens) +
+                            " cuts answers off: the longest right one has " +
+                            std::to_string(set.longest_answer) +
+                            " tokens, its end included; what is cut off counts as unparsable");
     job.judged = std::move(set);
+}
+
+// How the base is quantised while it is loaded: not at all where it is in 4 bits already. Then its own settings count,
+// as in Transformers.
+std::optional<BaseQuantization> choose_quantization(PreparedJob& job) {
+    std::optional<BaseQuantization> quantize = base_quantization(job.config);
+    if (!quantize) return quantize;
+    const std::string model = job.files.path().string();
+    if (!is_in_four_bits(job.files)) {
+        check_skipped_modules(job.files, *quantize);
+        return quantize;
+    }
+    if (job.config.init_lora_weights == "loftq")
+        throw Error("lora.init_lora_weights=loftq begins with what quantising takes away, and " +
+                    model +
+                    " is in 4 bits already: give the model that it was made from, with "
+                    "load_in_4bit=true");
+    const std::string other = in_other_four_bits(job.files, *quantize);
+    job.notes.push_back("load_in_4bit changes nothing, nor do the bnb_4bit_ keys: " + model +
+                        " is in 4 bits already and used as it is" +
+                        (other.empty() ? "" : ", " + other));
+    return std::nullopt;
 }
 
 std::int64_t steps_of(const TrainConfig& train, const Loader& loader) {
@@ -305,12 +334,6 @@ void note_what_changes_nothing(PreparedJob& job) {
     if (train.torch_compile)
         job.notes.push_back(
             "train.torch_compile changes nothing: there is nothing to compile at run time");
-    const auto in_four_bits = [](const StoredTensor& tensor) { return tensor.four_bit != nullptr; };
-    if (job.config.four_bit.load_in_4bit && std::ranges::any_of(job.files.tensors(), in_four_bits))
-        job.notes.push_back(
-            "load_in_4bit: what the base has in 4 bits already is used as it is; bnb_4bit_ keys "
-            "are of "
-            "other linears");
     if (!train.dataloader_pin_memory)
         job.notes.push_back(
             "train.dataloader_pin_memory changes nothing: batches always go to a card through "
@@ -519,7 +542,7 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config, const ReadingProgr
 
     EngineOptions& engine = job->engine;
     engine.model.compute = computes_in_bf16(job->config, job->profile) ? DType::bf16 : DType::f32;
-    engine.model.quantize = base_quantization(job->config);
+    engine.model.quantize = choose_quantization(*job);
     engine.model.seed = static_cast<std::uint64_t>(train.seed);
     engine.model.max_positions =
         std::max({job->training_bounds.longest, job->evaluation_bounds.longest,

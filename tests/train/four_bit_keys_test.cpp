@@ -1,0 +1,111 @@
+// The keys of a base in 4 bits by whole jobs: what is refused before anything is trained, and what a base that is in
+// 4 bits already makes of them.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "garam/core/error.h"
+#include "garam/io/peft_adapter.h"
+#include "garam/models/quantize_model.h"
+#include "train/tiny_job.h"
+
+namespace garam {
+namespace {
+
+using testing::TinyJob;
+
+class FourBitJob : public TinyJob {
+  public:
+    FourBitJob() {
+        config.four_bit.load_in_4bit = true;
+        config.four_bit.quant_type = "nf4";
+        config.train.max_steps = 2;
+    }
+    // The model's own folder in fp4 takes its place.
+    void quantise_on_disk(std::vector<std::string> skipped = {}) {
+        const std::filesystem::path out = dir() / "fp4";
+        const ModelFiles files = ModelFiles::open(config.model);
+        for (const auto& entry : std::filesystem::directory_iterator(config.model))
+            if (entry.path().filename().string().starts_with("tokenizer")) {
+                std::filesystem::create_directories(out);
+                std::filesystem::copy(entry.path(), out / entry.path().filename());
+            }
+        QuantizeModelOptions options;
+        options.base.skip_modules = std::move(skipped);
+        write_four_bit_model(files, out, options);
+        config.model = out.string();
+    }
+};
+
+std::string refusal(TinyJob& job) {
+    try {
+        job.run();
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "";
+}
+
+std::string notes_of(const TinyJob& job) {
+    std::string text;
+    const auto prepared = prepare(job.config);
+    for (const std::string& note : prepared->notes)
+        text += note + "\n";
+    return text;
+}
+
+// Else a slip of the pen quantises what was to stay as it is, without a word.
+TEST(FourBitKeys, SkippedModulesMustBeThere) {
+    FourBitJob job;
+    job.config.four_bit.skip_modules = {"down_porj"};
+    EXPECT_NE(refusal(job).find("skipped module down_porj is none of"), std::string::npos);
+    job.config.four_bit.skip_modules = {"model.layers"};
+    EXPECT_NE(refusal(job).find("nothing is left to quantise"), std::string::npos);
+    EXPECT_FALSE(std::filesystem::exists(job.output()));
+    // Lists of Transformers name the head, which stays anyhow.
+    job.config.four_bit.skip_modules = {"lm_head", "down_proj"};
+    EXPECT_EQ(refusal(job), "");
+}
+
+// Its own settings count, those of the linears that it left out too; the adapter tells of no others.
+TEST(FourBitKeys, ABaseInFourBitsIsUsedAsItIs) {
+    std::vector<double> losses;
+    for (const bool load_in_4bit : {true, false}) {
+        FourBitJob job;
+        job.quantise_on_disk({"down_proj"});
+        job.config.four_bit.load_in_4bit = load_in_4bit;
+        EXPECT_EQ(notes_of(job).find("load_in_4bit changes nothing") != std::string::npos,
+                  load_in_4bit)
+            << notes_of(job);
+        struct Recorder : TrainObserver {
+            double loss = 0;
+            void on_step(const StepReport& report) override { loss = report.loss; }
+        } recorder;
+        job.run({&recorder});
+        losses.push_back(recorder.loss);
+        EXPECT_FALSE(read_peft_adapter(job.output() / "adapter").base_quantization.has_value());
+    }
+    EXPECT_EQ(losses[0], losses[1]);
+}
+
+TEST(FourBitKeys, LoftqNeedsWhatQuantisingTakesAway) {
+    FourBitJob job;
+    job.quantise_on_disk();
+    job.config.init_lora_weights = "loftq";
+    EXPECT_NE(refusal(job).find("is in 4 bits already: give the model that it was made from"),
+              std::string::npos)
+        << refusal(job);
+}
+
+TEST(FourBitKeys, ACheckpointOverFourBitsIsNotResumedWithout) {
+    FourBitJob job;
+    job.run();
+    job.config.train.resume_from_checkpoint = "true";
+    job.config.four_bit.load_in_4bit = false;
+    EXPECT_NE(refusal(job).find("load_in_4bit is not set, the checkpoint has true"),
+              std::string::npos)
+        << refusal(job);
+}
+
+}  // namespace
+}  // namespace garam
