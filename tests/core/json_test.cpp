@@ -49,6 +49,22 @@ TEST(Json, ErrorsNameSourceAndPosition) {
     EXPECT_THROW(Json::parse_file("/nonexistent/file.json"), Error);
 }
 
+// Of a file that is cut within a long string.
+TEST(Json, ErrorsQuoteLittle) {
+    std::string text = "{\"a\": \"";
+    for (int i = 0; i < 3000; ++i)
+        text += i % 2 == 0 ? "x" : "한";
+    try {
+        Json::parse(text, "config.json");
+        FAIL();
+    } catch (const Error& e) {
+        const std::string message = e.what();
+        EXPECT_LT(message.size(), 250u);
+        EXPECT_NE(message.find("x한x"), std::string::npos) << message;
+        EXPECT_NE(message.find("…'"), std::string::npos) << message;
+    }
+}
+
 TEST(Json, OnlyRegularFilesAreRead) {
     for (const char* path : {"/", "/dev/zero"}) {  // the second has no end
         try {

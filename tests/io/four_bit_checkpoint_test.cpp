@@ -369,6 +369,15 @@ TEST(FourBitCheckpoint, OtherMethodsAreRefusedByName) {
     expect(R"({"load_in_4bit": true, "bnb_4bit_quant_type": "int4"})", "bitsandbytes as int4");
 }
 
+TEST(FourBitCheckpoint, AConfigThatLostItsQuantisationIsNamed) {
+    Example example(false);
+    example.parts.config = "{}";
+    const std::string message = refusal_of(example.parts);
+    EXPECT_NE(message.find("config.json: has no quantization_config, but w.quant_state"),
+              std::string::npos)
+        << message;
+}
+
 TEST(FourBitCheckpoint, ConfigSaysWhatIsQuantised) {
     BaseQuantization options;
     options.format = QuantFormat::nf4;

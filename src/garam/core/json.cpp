@@ -53,11 +53,25 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
         std::string what = error.what();
         if (const std::size_t colon = what.find(": "); colon != std::string::npos)
             what = what.substr(colon + 2);
+        what = shortened(what);
         throw Error(source_ + ": not valid JSON at line " + std::to_string(line) + ", column " +
                     std::to_string(column) + ": " + what);
     }
 
   private:
+    // The parser quotes all of a string that has no end.
+    static std::string shortened(const std::string& what) {
+        constexpr std::size_t kQuoted = 60;
+        constexpr std::string_view kBefore = "last read: '";
+        const std::size_t begin = what.find(kBefore);
+        const std::size_t end = what.rfind('\'');
+        if (begin == std::string::npos || end - begin <= kBefore.size() + kQuoted) return what;
+        std::size_t cut = begin + kBefore.size() + kQuoted;
+        while ((static_cast<unsigned char>(what[cut]) & 0xc0) == 0x80)  // within a character
+            --cut;
+        return what.substr(0, cut) + "…" + what.substr(end);
+    }
+
     bool put(Json value) {
         if (stack_.empty()) {
             root_ = std::move(value);

@@ -93,7 +93,12 @@ void ModelFiles::Impl::open_folder() {
     } else {
         throw_no_weights();
     }
-    if (is_four_bit) join_four_bit_weights(tensors, path.string());
+    if (is_four_bit) return join_four_bit_weights(tensors, path.string());
+    for (const StoredTensor& tensor : tensors)
+        if (tensor.name.find(kQuantStatePart) != std::string::npos)
+            throw Error(config_file.string() + ": has no quantization_config, but " + tensor.name +
+                        " says that its weight is quantised by bitsandbytes: take config.json from "
+                        "where the weights come from");
 }
 
 void ModelFiles::Impl::throw_no_weights() const {
