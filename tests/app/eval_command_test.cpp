@@ -112,6 +112,28 @@ TEST_F(EvalTest, PerplexityOfLabelledRowsIsAskedFor) {
     EXPECT_EQ(Json::parse(result.out, "out").at("target_tokens").integer(), 5 + 4 + 5);
 }
 
+// Without an adapter, too, the base is that of training.
+TEST_F(EvalTest, ABaseInFourBitsIsEvaluatedAsSuch) {
+    ASSERT_EQ(run_garam({"quantize", "model", "nf4", "--double"}, dir_.path().string()).status, 0);
+    const auto loss = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> arguments = {"spam.yaml", "--perplexity", "--json"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const RunResult result = eval(arguments);
+        EXPECT_EQ(result.status, 0) << result.err;
+        return Json::parse(result.out, "out").at("loss").number();
+    };
+    const double want = loss({"model=nf4"});
+    EXPECT_EQ(
+        loss({"load_in_4bit=true", "bnb_4bit_quant_type=nf4", "bnb_4bit_use_double_quant=true"}),
+        want);
+    EXPECT_EQ(loss({"model=nf4", "load_in_4bit=true"}), want);
+    EXPECT_NE(loss({}), want);
+    expect_refused({"spam.yaml", "load_in_4bit=true", "bnb_4bit_block_size=96"},
+                   "bnb_4bit_block_size is 96");
+    expect_refused({"spam.yaml", "load_in_4bit=true", "llm_int8_skip_modules=[absent]"},
+                   "skipped module absent is none of");
+}
+
 TEST_F(EvalTest, OptionsAndOverridesCountMoreThanTheConfig) {
     const RunResult result =
         eval({"spam.yaml", "data.instruction=", "--data", "text.jsonl", "--json"});

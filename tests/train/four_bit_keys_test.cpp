@@ -67,7 +67,7 @@ TEST(FourBitKeys, SkippedModulesMustBeThere) {
     EXPECT_EQ(refusal(job), "");
 }
 
-// Its own settings count, those of the linears that it left out too; the adapter tells of no others.
+// Its own settings count, those of the linears that it left out too, and are what the adapter tells of.
 TEST(FourBitKeys, ABaseInFourBitsIsUsedAsItIs) {
     std::vector<double> losses;
     for (const bool load_in_4bit : {true, false}) {
@@ -83,9 +83,28 @@ TEST(FourBitKeys, ABaseInFourBitsIsUsedAsItIs) {
         } recorder;
         job.run({&recorder});
         losses.push_back(recorder.loss);
-        EXPECT_FALSE(read_peft_adapter(job.output() / "adapter").base_quantization.has_value());
+        const auto told = read_peft_adapter(job.output() / "adapter").base_quantization;
+        ASSERT_TRUE(told.has_value());
+        EXPECT_EQ(in_words(*told), "fp4, blocks of 64");
+        EXPECT_EQ(told->skip_modules, (std::vector<std::string>{"model.layers.0.mlp.down_proj",
+                                                                "model.layers.1.mlp.down_proj"}));
     }
     EXPECT_EQ(losses[0], losses[1]);
+}
+
+TEST(FourBitKeys, GoingOnOverOtherValuesIsWarnedOf) {
+    FourBitJob first;
+    first.run();
+    for (const bool same : {true, false}) {
+        FourBitJob second;
+        second.config.model = first.config.model;
+        second.config.adapter = (first.output() / "adapter").string();
+        second.config.four_bit.load_in_4bit = same;
+        EXPECT_EQ(notes_of(second).find("was trained over nf4, blocks of 64, this run goes on over "
+                                        "the weights as they are") == std::string::npos,
+                  same)
+            << notes_of(second);
+    }
 }
 
 TEST(FourBitKeys, LoftqNeedsWhatQuantisingTakesAway) {

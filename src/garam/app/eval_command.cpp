@@ -69,7 +69,10 @@ Examples:
         ConfigTable table = describe(job_);
         read_settings(settings_, table);
         resolve();
-        Session session(session_.options());
+        SessionOptions options = session_.options();
+        validate(job_.four_bit);
+        options.quantize = base_quantization(job_);
+        Session session(options);
         print_warnings(session);
 
         EncodingSettings encoding = encoding_settings(job_, session.decoder().config().vocab_size);
@@ -97,6 +100,8 @@ Examples:
         if (session_.device == "auto") session_.device = job_.device;
         if (session_.dtype == "auto" && job_.train.bf16)
             session_.dtype = *job_.train.bf16 ? "bf16" : "f32";
+        if (session_.dtype == "auto" && job_.four_bit.compute_dtype != "auto")
+            session_.dtype = job_.four_bit.compute_dtype == "bfloat16" ? "bf16" : "f32";
         if (session_.tuned_products.empty()) session_.tuned_products = job_.train.tuned_products;
         if (session_.model.empty()) throw Error("no model: give a config, model=… or --model");
         DataConfig& data = job_.data;

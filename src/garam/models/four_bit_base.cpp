@@ -76,6 +76,36 @@ void check_skipped_modules(const ModelFiles& files, const BaseQuantization& opti
         throw Error(source + ": nothing is left to quantise");
 }
 
+namespace {
+
+BaseQuantization quantization_of(const QuantizedMatrix& matrix) {
+    BaseQuantization own;
+    own.format = matrix.format;
+    own.block = matrix.block;
+    own.double_quantization = matrix.is_double();
+    return own;
+}
+
+}  // namespace
+
+std::optional<BaseQuantization> stored_quantization(const ModelFiles& files) {
+    const DecoderFamily& family = family_of(files.config(), files.path().string());
+    std::optional<BaseQuantization> stored;
+    std::vector<std::string> others;
+    for (const StoredTensor& tensor : files.tensors()) {
+        const std::string module = four_bit_module(family, tensor);
+        if (module.empty()) continue;
+        if (tensor.four_bit == nullptr) {
+            others.push_back(module);
+        } else if (!stored) {
+            stored = quantization_of(tensor.four_bit->matrix);
+        }
+    }
+    if (!stored || !in_other_four_bits(files, *stored).empty()) return std::nullopt;
+    stored->skip_modules = std::move(others);
+    return stored;
+}
+
 std::string in_other_four_bits(const ModelFiles& files, const BaseQuantization& options) {
     for (const StoredTensor& tensor : files.tensors()) {
         if (tensor.four_bit == nullptr) continue;
@@ -83,11 +113,7 @@ std::string in_other_four_bits(const ModelFiles& files, const BaseQuantization& 
         if (matrix.format == options.format && matrix.block == options.block &&
             matrix.is_double() == options.double_quantization)
             continue;
-        BaseQuantization own;
-        own.format = matrix.format;
-        own.block = matrix.block;
-        own.double_quantization = matrix.is_double();
-        return tensor.name + " in " + in_words(own);
+        return tensor.name + " in " + in_words(quantization_of(matrix));
     }
     return "";
 }

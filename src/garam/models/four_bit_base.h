@@ -1,6 +1,7 @@
 // The files of a model with its linears in 4 bits, made in memory: half a byte a weight.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "garam/io/model_files.h"
@@ -22,6 +23,10 @@ void check_skipped_modules(const ModelFiles& files, const BaseQuantization& opti
 
 // The first weight that the files have in other 4 bits than `options` says, with what it is in; empty: none.
 std::string in_other_four_bits(const ModelFiles& files, const BaseQuantization& options);
+
+// How the files have their linears in 4 bits; those of the layers that are not are its skipped modules. Nothing where
+// none is, or where they are not alike.
+std::optional<BaseQuantization> stored_quantization(const ModelFiles& files);
 
 // One such matrix in 4 bits, with memory of its own.
 StoredTensor quantised(const StoredTensor& tensor, const BaseQuantization& options);

@@ -79,12 +79,16 @@ Session::Session(const SessionOptions& options)
     }
 
     Decoder::Options decoder_options;
+    if (options_.quantize && !is_in_four_bits(files_)) {
+        check_skipped_modules(files_, *options_.quantize);
+        decoder_options.quantize = options_.quantize;
+    }
     decoder_options.compute = choose_compute_dtype(options_.dtype, device_->profile());
     if (adapter) {
         decoder_options.lora = adapter->settings;
         // The weights that training saw.
-        decoder_options.quantize = adapter->base_quantization;
-        if (const std::string other = decoder_options.quantize
+        if (adapter->base_quantization) decoder_options.quantize = adapter->base_quantization;
+        if (const std::string other = adapter->base_quantization
                                           ? in_other_four_bits(files_, *decoder_options.quantize)
                                           : "";
             !other.empty())

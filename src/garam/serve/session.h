@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "garam/io/model_files.h"
 #include "garam/models/decoder.h"
+#include "garam/quant/base_quantization.h"
 #include "garam/runtime/stream.h"
 #include "garam/serve/served_model.h"
 #include "garam/text/tokenizer.h"
@@ -23,6 +25,8 @@ struct SessionOptions {
     std::string device = "auto";           // auto, cpu, cuda, cuda:N
     std::filesystem::path tuned_products;  // file of `garam tune`; empty: none
     std::string dtype = "auto";  // auto: bf16 where the processor is fast at it; f32, bf16
+    // The linears of a base that is not in 4 bits already, where the adapter tells of no others.
+    std::optional<BaseQuantization> quantize;
 };
 
 // Throws Error for a device that this build does not have, naming those that it has, and on a card for a

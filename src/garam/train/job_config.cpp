@@ -160,14 +160,7 @@ void validate_lora(const LoraSettings& lora) {
 
 void validate_four_bit(const JobConfig& config) {
     const FourBitKeys& keys = config.four_bit;
-    if (!is_four_bit_block(keys.block_size))
-        throw Error("bnb_4bit_block_size is " + std::to_string(keys.block_size) +
-                    ": take a power of two from 32 to 4096");
-    for (const std::string& name : keys.skip_modules)
-        if (!is_module_name(name))
-            throw Error(
-                "llm_int8_skip_modules: '" + name +
-                "' is not a module's name: list names or ends of names such as [down_proj]");
+    validate(keys);
     if (keys.compute_dtype != "auto" && config.train.bf16 &&
         *config.train.bf16 != (keys.compute_dtype == "bfloat16"))
         throw Error("bnb_4bit_compute_dtype=" + keys.compute_dtype +
@@ -304,6 +297,17 @@ std::optional<BaseQuantization> base_quantization(const JobConfig& config) {
         .double_quantization = keys.use_double_quant,
         .skip_modules = keys.skip_modules,
     };
+}
+
+void validate(const FourBitKeys& keys) {
+    if (!is_four_bit_block(keys.block_size))
+        throw Error("bnb_4bit_block_size is " + std::to_string(keys.block_size) +
+                    ": take a power of two from 32 to 4096");
+    for (const std::string& name : keys.skip_modules)
+        if (!is_module_name(name))
+            throw Error(
+                "llm_int8_skip_modules: '" + name +
+                "' is not a module's name: list names or ends of names such as [down_proj]");
 }
 
 void validate(const JobConfig& config) {

@@ -56,6 +56,9 @@ ConfigTable describe(JobConfig& config);
 // What quantises the base while it is loaded; empty: nothing does.
 std::optional<BaseQuantization> base_quantization(const JobConfig& config);
 
+// Throws Error for a block size or a name that cannot be, naming the key.
+void validate(const FourBitKeys& keys);
+
 // What no single key can say: required keys and keys that contradict each other. Throws Error
 // naming the keys and what to change.
 void validate(const JobConfig& config);

@@ -271,6 +271,17 @@ std::optional<BaseQuantization> choose_quantization(PreparedJob& job) {
     return std::nullopt;
 }
 
+// An adapter to go on with that learnt over other values of the base.
+void warn_of_another_quantization(PreparedJob& job) {
+    if (!job.adapter || !job.adapter->base_quantization) return;
+    const std::string before = in_words(*job.adapter->base_quantization);
+    const std::string now =
+        job.base_quantization ? in_words(*job.base_quantization) : "the weights as they are";
+    if (before != now)
+        job.notes.push_back("warning: " + job.config.adapter + " was trained over " + before +
+                            ", this run goes on over " + now);
+}
+
 std::int64_t steps_of(const TrainConfig& train, const Loader& loader) {
     if (train.max_steps > 0) return train.max_steps;
     const double steps =
@@ -543,6 +554,9 @@ std::unique_ptr<PreparedJob> prepare(const JobConfig& config, const ReadingProgr
     EngineOptions& engine = job->engine;
     engine.model.compute = computes_in_bf16(job->config, job->profile) ? DType::bf16 : DType::f32;
     engine.model.quantize = choose_quantization(*job);
+    job->base_quantization =
+        engine.model.quantize ? engine.model.quantize : stored_quantization(job->files);
+    warn_of_another_quantization(*job);
     engine.model.seed = static_cast<std::uint64_t>(train.seed);
     engine.model.max_positions =
         std::max({job->training_bounds.longest, job->evaluation_bounds.longest,

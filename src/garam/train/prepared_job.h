@@ -38,6 +38,8 @@ struct PreparedJob {
     std::optional<PeftAdapter> adapter;     // to go on with
     std::int64_t max_steps = 0;
     std::string base_name;  // for adapter_config.json; empty: unknown
+    // The base's 4 bits, made while it is loaded or on the disk, of which an adapter tells.
+    std::optional<BaseQuantization> base_quantization;
     RunIdentity identity;
     std::vector<std::string> notes;  // what a user should know before it starts
 

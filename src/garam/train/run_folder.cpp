@@ -93,7 +93,8 @@ std::string result_name(const PreparedJob& job) {
 namespace {
 
 // With PiSSA: as an ordinary adapter of the base on the disk.
-void write_doubled(Decoder& model, const fs::path& folder) {
+void write_doubled(Decoder& model, const std::optional<BaseQuantization>& base_quantization,
+                   const fs::path& folder) {
     HostTensors now(model.device());
     HostTensors start(model.device());
     for (const Parameter& parameter : model.parameters())
@@ -114,7 +115,7 @@ void write_doubled(Decoder& model, const fs::path& folder) {
         put(taken.parameter + 1, doubled_B(tensors[taken.parameter + 1].second, B0),
             {B0.extent(0), 2 * B0.extent(1)});
     }
-    write_peft_adapter(folder, doubled(*model.lora()), tensors);
+    write_peft_adapter(folder, doubled(*model.lora()), tensors, base_quantization);
 }
 
 }  // namespace
@@ -122,11 +123,11 @@ void write_doubled(Decoder& model, const fs::path& folder) {
 void write_result(const PreparedJob& job, Decoder& model, const fs::path& folder) {
     HostTensors tensors(model.device());
     if (!model.taken_out().empty()) {
-        write_doubled(model, folder);
+        write_doubled(model, job.base_quantization, folder);
     } else if (model.lora() != nullptr) {
         for (const Parameter& parameter : model.parameters())
             tensors.add(parameter.name, parameter.master);
-        write_peft_adapter(folder, *model.lora(), tensors.named(), job.engine.model.quantize);
+        write_peft_adapter(folder, *model.lora(), tensors.named(), job.base_quantization);
     } else {
         for (const Parameter& parameter : model.parameters())
             tensors.add(parameter.name,
