@@ -114,6 +114,28 @@ TEST(AtomicWrite, FolderWhoseFillThrowsLeavesTheOldOne) {
     EXPECT_EQ(entries_in(dir.path()), 1u);
 }
 
+// It takes long to write a model, and others write meanwhile.
+TEST(AtomicWrite, ANewFolderDoesNotReplaceWhatCameMeanwhile) {
+    for (const bool is_folder : {true, false}) {
+        const TempDir dir;
+        EXPECT_EQ(message_of([&] {
+                      write_new_folder_atomically(dir / "model/", [&](const fs::path& f) {
+                          write_file_atomically(f / "a", "new");
+                          if (is_folder) fs::create_directory(dir / "model");
+                          write_file_atomically(dir / (is_folder ? "model/a" : "model"), "old");
+                      });
+                  }),
+                  (dir / "model").string() + " exists already: name a folder that does not");
+        EXPECT_EQ(read_file(dir / (is_folder ? "model/a" : "model")), "old");
+        EXPECT_EQ(entries_in(dir.path()), 1u);
+    }
+    const TempDir dir;
+    write_new_folder_atomically(dir / "model",
+                                [](const fs::path& f) { write_file_atomically(f / "a", "new"); });
+    EXPECT_EQ(read_file(dir / "model/a"), "new");
+    EXPECT_EQ(entries_in(dir.path()), 1u);
+}
+
 TEST(AtomicWrite, FolderDoesNotReplaceAFile) {
     const TempDir dir;
     dir.write("run", "a file");

@@ -109,7 +109,7 @@ The line that says which is followed by losses and logits on a sample text, befo
         options.pad_id = tokenizer->pad_id();
 
         MergeReport report;
-        write_folder_atomically(out, [&](const std::filesystem::path& folder) {
+        write_new_folder_atomically(out, [&](const std::filesystem::path& folder) {
             report = write_merged_model(base.target(), adapters, folder, options);
             tokenizer->save(folder);
         });

@@ -72,7 +72,7 @@ Examples:
                 line.show("quantising: " + std::to_string(done) + " of " + std::to_string(of) +
                           " matrices");
             };
-            write_folder_atomically(out_, [&](const std::filesystem::path& folder) {
+            write_new_folder_atomically(out_, [&](const std::filesystem::path& folder) {
                 report = write_four_bit_model(files, folder, options_);
                 tokenizer->save(folder);
             });

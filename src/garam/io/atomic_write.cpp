@@ -141,6 +141,19 @@ void move_into_place(const fs::path& temporary, const fs::path& path) {
     fs::remove_all(old, error_code);
 }
 
+void move_to_new_name(const fs::path& temporary, const fs::path& path) {
+    const auto refuse = [&] {
+        throw Error(path.string() + " exists already: name a folder that does not");
+    };
+    if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0)
+        return;
+    if (errno == EEXIST) refuse();
+    if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) throw_unwritable(path, errno);
+    std::error_code ignored;
+    if (fs::exists(fs::symlink_status(path, ignored))) refuse();
+    if (::rename(temporary.c_str(), path.c_str()) != 0) throw_unwritable(path, errno);
+}
+
 // The temporary folder of one write, locked, and removed at the end: after an exchange it is the
 // old one.
 class TemporaryFolder {
@@ -215,10 +228,10 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
     file.commit();
 }
 
-void write_folder_atomically(const fs::path& path,
-                             const std::function<void(const fs::path&)>& fill) {
-    const fs::path target = without_trailing_slash(path);
-    restore_set_aside(target);
+namespace {
+
+void write_folder(const fs::path& target, const std::function<void(const fs::path&)>& fill,
+                  void (*move)(const fs::path& temporary, const fs::path& path)) {
     remove_leftovers(target);
     const TemporaryFolder temporary(target);
     fill(temporary.path());
@@ -227,8 +240,22 @@ void write_folder_atomically(const fs::path& path,
     } catch (const fs::filesystem_error& error) {
         throw Error(target.string() + ": cannot be written: " + error.code().message());
     }
-    move_into_place(temporary.path(), target);
+    move(temporary.path(), target);
     sync_folder(folder_of(target));
+}
+
+}  // namespace
+
+void write_folder_atomically(const fs::path& path,
+                             const std::function<void(const fs::path&)>& fill) {
+    const fs::path target = without_trailing_slash(path);
+    restore_set_aside(target);
+    write_folder(target, fill, move_into_place);
+}
+
+void write_new_folder_atomically(const fs::path& path,
+                                 const std::function<void(const fs::path&)>& fill) {
+    write_folder(without_trailing_slash(path), fill, move_to_new_name);
 }
 
 }  // namespace garam

@@ -46,4 +46,9 @@ class AtomicFile {
 void write_folder_atomically(const std::filesystem::path& path,
                              const std::function<void(const std::filesystem::path&)>& fill);
 
+// The same for a name that nobody has: what came to be there in the meantime stays as it is, and the new folder is
+// removed. Throws Error naming it.
+void write_new_folder_atomically(const std::filesystem::path& path,
+                                 const std::function<void(const std::filesystem::path&)>& fill);
+
 }  // namespace garam
