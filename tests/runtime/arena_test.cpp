@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "garam/runtime/plan_too_large.h"
+
 namespace garam {
 namespace {
 
@@ -25,6 +27,14 @@ TEST(Arena, BothEndsShareOneReservation) {
     arena.rewind(mark);
     EXPECT_EQ(arena.used(), 256);
     EXPECT_THROW(arena.push(DType::u8, {4096}, Purpose::scratch), Bug);
+}
+
+TEST(Arena, PlansBeyondTheDryOneAreAnErrorOfTheirOwn) {
+    const auto dry = make_dry_device(make_cpu_device()->profile());
+    Arena arena(*dry, std::int64_t{1} << 30);
+    arena.push(DType::u8, {1 << 29}, Purpose::activations);
+    EXPECT_THROW(arena.push(DType::u8, {(1 << 29) + 1}, Purpose::activations), PlanTooLarge);
+    EXPECT_EQ(arena.used(), 1 << 29);
 }
 
 TEST(Arena, SameLayoutOnADryDevice) {

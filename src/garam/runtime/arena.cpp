@@ -1,6 +1,6 @@
 #include "garam/runtime/arena.h"
 
-#include "garam/core/error.h"
+#include "garam/runtime/plan_too_large.h"
 
 namespace garam {
 
@@ -10,10 +10,13 @@ Arena::Arena(Device& device, std::int64_t capacity)
 Tensor Arena::take(End end, DType dtype, const Shape& shape, Purpose purpose) {
     const std::int64_t bytes =
         align_up(shape.elements() * static_cast<std::int64_t>(size_of(dtype)));
-    GARAM_CHECK(low_ + high_ + bytes <= capacity_,
-                "step memory: " + std::to_string(bytes) + " bytes for " + name_of(purpose) + " " +
-                    shape.to_string() + " do not fit the " + std::to_string(capacity_) +
-                    " planned, of which " + std::to_string(used()) + " are in use");
+    const bool fits = low_ + high_ + bytes <= capacity_;
+    if (!fits && kind_ == DeviceKind::dry)
+        throw PlanTooLarge("plan: a step needs more than " + std::to_string(capacity_ >> 30) +
+                           " GiB: take shorter sequences, or fewer at once");
+    GARAM_CHECK(fits, "step memory: " + std::to_string(bytes) + " bytes for " + name_of(purpose) +
+                          " " + shape.to_string() + " do not fit the " + std::to_string(capacity_) +
+                          " planned, of which " + std::to_string(used()) + " are in use");
     std::int64_t offset = low_;
     if (end == End::low) {
         low_ += bytes;

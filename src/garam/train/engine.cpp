@@ -239,10 +239,14 @@ MemoryPlan plan_memory(const DeviceProfile& profile, const ModelFiles& files,
     engine.step({largest}, 0, 0);
     const Cost one = engine.meter().total().cost;
     const StepTime one_time = step_time(profile, engine.meter().table(), training.tokens);
-    engine.meter().clear();
-    engine.step({largest, largest}, 0, 0);
-    const Cost two = engine.meter().total().cost;
-    const StepTime two_time = step_time(profile, engine.meter().table(), training.tokens);
+    Cost two = one;
+    StepTime two_time = one_time;
+    if (micro_batches > 1) {
+        engine.meter().clear();
+        engine.step({largest, largest}, 0, 0);
+        two = engine.meter().total().cost;
+        two_time = step_time(profile, engine.meter().table(), training.tokens);
+    }
     const auto more = static_cast<double>(micro_batches - 1);
     MemoryPlan plan;
     plan.step_time.ops = one_time.ops + more * (two_time.ops - one_time.ops);

@@ -1,10 +1,13 @@
 #include "garam/train/memory_choice.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "garam/runtime/plan_too_large.h"
 
 namespace garam {
 namespace {
@@ -117,17 +120,23 @@ class Planner {
         engine.tile = policy.tile;
         engine.model.resident_projections = resident;
         const std::int64_t passes = (question_.accumulation + merged - 1) / merged;
-        MemoryChoice choice{
-            policy.recompute,
-            policy.tile,
-            merged,
-            resident,
-            plan_memory(question_.profile, question_.files, engine,
-                        merged_bounds(question_.training, merged), passes, question_.evaluation),
-            room_,
-            true,
-            engine.optimizer.paged,
-            engine.model.masters_on_host};
+        MemoryChoice choice{policy.recompute,
+                            policy.tile,
+                            merged,
+                            resident,
+                            {},
+                            room_,
+                            false,
+                            engine.optimizer.paged,
+                            engine.model.masters_on_host};
+        try {
+            choice.plan = plan_memory(question_.profile, question_.files, engine,
+                                      merged_bounds(question_.training, merged), passes,
+                                      question_.evaluation);
+        } catch (const PlanTooLarge&) {
+            choice.plan.total_bytes = dry_address_space();
+            return choice;
+        }
         choice.fits = choice.plan.peak_bytes() <= room_ && suits_host(choice);
         if (question_.profile.is_cuda())
             choice.plan.recorded_bytes =
@@ -214,17 +223,25 @@ void MemoryChoice::apply_to(EngineOptions& engine) const {
     engine.model.masters_on_host = masters_on_host;
 }
 
+namespace {
+
+// The states, and masters, of what is trained.
+bool may_page(const MemoryQuestion& question) {
+    return question.profile.is_cuda() && question.engine.optimizer.kind == OptimizerKind::adamw;
+}
+
+}  // namespace
+
 MemoryChoice choose_memory(const MemoryQuestion& question) {
     MemoryQuestion way = question;
     MemoryChoice choice = best_or_smallest(way);
-    if (!question.profile.is_cuda() || question.engine.optimizer.kind != OptimizerKind::adamw)
-        return choice;
+    if (!may_page(question)) return choice;
     const bool tiled_by_choice = !question.tile && !question.in_tiles && choice.tile > 0;
     if (!way.engine.optimizer.paged && (!choice.fits || tiled_by_choice)) {
         way.engine.optimizer.paged = true;
         choice = better_of(choice, best_or_smallest(way));
     }
-    if (choice.fits) return choice;
+    if (choice.fits || way.engine.model.masters_on_host) return choice;
     way.engine.model.masters_on_host = true;
     return better_of(choice, best_or_smallest(way));
 }
@@ -232,22 +249,61 @@ MemoryChoice choose_memory(const MemoryQuestion& question) {
 std::int64_t longest_sample(MemoryQuestion question) {
     constexpr std::int64_t kStep = 64;
     constexpr std::int64_t kMost = std::int64_t{1} << 26;  // tokens are numbered in 32 bits
+    // A plan takes the longer the more tiles there are: few large ones are made.
+    constexpr std::int64_t kSmallPlan = std::int64_t{1} << 15;
     question.evaluation = {};
     question.accumulation = question.merged = 1;
+    // What needs the least memory decides.
+    if (question.chooses_recompute || question.in_tiles)
+        question.tile = question.tile.value_or(*std::rbegin(kTiles));
+    if (may_page(question))
+        question.engine.optimizer.paged = question.engine.model.masters_on_host = true;
+
+    struct Plan {
+        std::int64_t tokens = 0;
+        double bytes = 0;
+        Recompute recompute = Recompute::nothing;
+    };
+    Plan before, last;
+    double room = 0;
     const auto fits = [&](std::int64_t tokens) {
         question.training = {tokens, tokens, tokens, 1};
         question.engine.model.max_positions = tokens;
-        return choose_memory(question).fits;
+        const MemoryChoice choice = choose_memory(question);
+        // Projections stay decoded in what samples leave.
+        const std::int64_t decoded =
+            choice.plan.by_purpose[static_cast<std::size_t>(Purpose::decoded_weights)];
+        before = std::exchange(
+            last,
+            {tokens, static_cast<double>(choice.plan.total_bytes - decoded), choice.recompute});
+        room = static_cast<double>(choice.room);
+        return choice.fits;
     };
+    // Memory grows all but linearly: where it fills the room by the last two plans, if these are of a kind.
+    const auto expected = [&](std::int64_t low, std::int64_t high, std::int64_t otherwise) {
+        const double each =
+            (last.bytes - before.bytes) / static_cast<double>(last.tokens - before.tokens);
+        if (each <= 0 || last.recompute != before.recompute) return otherwise;
+        const double tokens = static_cast<double>(last.tokens) + (room - last.bytes) / each;
+        return static_cast<std::int64_t>(
+                   std::clamp(tokens, static_cast<double>(low), static_cast<double>(high))) /
+               kStep * kStep;
+    };
+
     if (!fits(kStep)) return 0;
     std::int64_t fitting = kStep;
     std::int64_t beyond = 2 * fitting;
     while (beyond < kMost && fits(beyond)) {
         fitting = beyond;
-        beyond *= 2;
+        const std::int64_t twice = 2 * fitting;
+        beyond = fitting < kSmallPlan ? twice : expected(twice, 8 * twice, twice);
     }
-    while (beyond - fitting > std::max(kStep, fitting / 4096)) {
-        const std::int64_t middle = (fitting + (beyond - fitting) / 2) / kStep * kStep;
+    const auto near = [&] { return std::max(kStep, fitting / 1024 / kStep * kStep); };
+    for (bool halve = false; beyond - fitting > near(); halve = !halve) {
+        const std::int64_t half = (fitting + (beyond - fitting) / 2) / kStep * kStep;
+        const std::int64_t low = fitting + near();
+        const std::int64_t middle =
+            halve ? half : expected(low, std::max(beyond - near(), low), half);
         (fits(middle) ? fitting : beyond) = middle;
     }
     return fitting;

@@ -49,7 +49,7 @@ struct MemoryChoice {
 MemoryChoice choose_memory(const MemoryQuestion& question);
 
 // Tokens of the longest sample that fits as the only one of a micro-batch, all of them targets; 0: not even a
-// short one does. To a multiple of 64, and some hundredths of a percent.
+// short one does. To a multiple of 64, and a tenth of a percent.
 std::int64_t longest_sample(MemoryQuestion question);
 
 // Bounds of `merged` micro-batches run as one.
