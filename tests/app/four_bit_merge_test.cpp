@@ -112,7 +112,8 @@ TEST(FourBitMerge, SixteenBitsByDefault) {
     const std::string out = (folders.dir / "merged").string();
     const RunResult result = run_garam({"merge", folders.base, folders.adapter, out});
     ASSERT_EQ(result.status, 0) << result.err;
-    for (const StoredTensor& tensor : ModelFiles::open(out).tensors())
+    const ModelFiles merged = ModelFiles::open(out);
+    for (const StoredTensor& tensor : merged.tensors())
         EXPECT_EQ(tensor.type, StoredType::bf16) << tensor.name;
 }
 

@@ -209,19 +209,18 @@ TEST(FourBitWeight, BlocksArePowersOfTwo) {
 }
 
 TEST(DynamicMap, EachValueHasItsOwnCodeAndMidpointsGoToTheEvenOne) {
-    for (const DynamicMap* map : {&signed_dynamic_map(), &unsigned_dynamic_map()}) {
-        ASSERT_TRUE(std::is_sorted(map->begin(), map->end()));
-        for (std::size_t code = 0; code < 256; ++code) {
-            EXPECT_EQ(nearest_code(*map, (*map)[code]), code);
-            if (code == 255) continue;
-            const float midpoint = ((*map)[code] + (*map)[code + 1]) * 0.5f;
-            EXPECT_EQ(nearest_code(*map, midpoint), code % 2 == 0 ? code : code + 1);
-            EXPECT_EQ(nearest_code(*map, std::nextafter(midpoint, 2.0f)), code + 1);
-            EXPECT_EQ(nearest_code(*map, std::nextafter(midpoint, -2.0f)), code);
-        }
-        EXPECT_EQ(nearest_code(*map, -5.0f), 0);
-        EXPECT_EQ(nearest_code(*map, 5.0f), 255);
+    const DynamicMap& map = signed_dynamic_map();
+    ASSERT_TRUE(std::is_sorted(map.begin(), map.end()));
+    for (std::size_t code = 0; code < 256; ++code) {
+        EXPECT_EQ(nearest_code(map, map[code]), code);
+        if (code == 255) continue;
+        const float midpoint = (map[code] + map[code + 1]) * 0.5f;
+        EXPECT_EQ(nearest_code(map, midpoint), code % 2 == 0 ? code : code + 1);
+        EXPECT_EQ(nearest_code(map, std::nextafter(midpoint, 2.0f)), code + 1);
+        EXPECT_EQ(nearest_code(map, std::nextafter(midpoint, -2.0f)), code);
     }
+    EXPECT_EQ(nearest_code(map, -5.0f), 0);
+    EXPECT_EQ(nearest_code(map, 5.0f), 255);
 }
 
 }  // namespace

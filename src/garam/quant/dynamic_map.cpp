@@ -1,48 +1,19 @@
 #include "garam/quant/dynamic_map.h"
 
 #include <algorithm>
-#include <cmath>
+#include <iterator>
+
+#include "garam/core/dynamic_code_tables.h"
 
 namespace garam {
-namespace {
-
-constexpr int kExponents = 7;
-
-// Point `i` of `count` equally spaced ones in [0.1, 1], counted from the nearer end and rounded once as
-// torch.linspace does.
-float boundary(int i, int count) {
-    const float step = (1.0f - 0.1f) / static_cast<float>(count - 1);
-    return i < count / 2 ? std::fma(step, static_cast<float>(i), 0.1f)
-                         : std::fma(-step, static_cast<float>(count - 1 - i), 1.0f);
-}
-
-DynamicMap make_map(bool with_sign) {
-    DynamicMap map{};
-    std::size_t filled = 0;
-    for (int e = 0; e < kExponents; ++e) {
-        const int intervals = 1 << (with_sign ? e : e + 1);
-        const auto scale = static_cast<float>(std::pow(10.0, e - (kExponents - 1)));
-        for (int i = 0; i < intervals; ++i) {
-            const float mean = (boundary(i, intervals + 1) + boundary(i + 1, intervals + 1)) / 2.0f;
-            map[filled++] = scale * mean;
-            if (with_sign) map[filled++] = -scale * mean;
-        }
-    }
-    map[filled++] = 0.0f;
-    map[filled++] = 1.0f;
-    std::sort(map.begin(), map.end());
-    return map;
-}
-
-}  // namespace
 
 const DynamicMap& signed_dynamic_map() {
-    static const DynamicMap map = make_map(true);
-    return map;
-}
-
-const DynamicMap& unsigned_dynamic_map() {
-    static const DynamicMap map = make_map(false);
+    static const DynamicMap map = [] {
+        DynamicMap values{};
+        std::copy(std::begin(kSignedDynamicCode.value), std::end(kSignedDynamicCode.value),
+                  values.begin());
+        return values;
+    }();
     return map;
 }
 

@@ -216,8 +216,8 @@ class DataInspector {
         if (source.find("strftime_now") == std::string::npos) return false;
         for (const auto& [name, value] : config_.data.chat_template_kwargs)
             if (name.find("date") != std::string::npos) return false;
-        return std::any_of(sources_.begin(), sources_.end(), [](const InspectedSource& source) {
-            const std::string& shape = source.report.shape;
+        return std::any_of(sources_.begin(), sources_.end(), [](const InspectedSource& inspected) {
+            const std::string& shape = inspected.report.shape;
             return shape.starts_with("messages") || shape.starts_with("instruction") ||
                    shape.find(", label") != std::string::npos;
         });

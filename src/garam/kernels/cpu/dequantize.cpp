@@ -173,10 +173,10 @@ void decode_groups(const CodedMatrix& x, int64_t first, int64_t count, int64_t a
         const uint8_t* const from = codes + group / kGroups * Format::kBytes;
         const int number = static_cast<int>(group % kGroups);
         if (taken == kGroup) {
-            Format::decode(from, number, [&](int i, Vec x) { store(out + i, x, Full{}); });
+            Format::decode(from, number, [&](int i, Vec some) { store(out + i, some, Full{}); });
         } else {
             T values[kGroup];
-            Format::decode(from, number, [&](int i, Vec x) { store(values + i, x, Full{}); });
+            Format::decode(from, number, [&](int i, Vec some) { store(values + i, some, Full{}); });
             __builtin_memcpy(out, values + skipped, static_cast<std::size_t>(taken) * sizeof(T));
         }
         out += taken;

@@ -216,10 +216,10 @@ arrow::MemoryPool* table_memory(std::size_t file_bytes) {
 #else
     static arrow::MemoryPool* const whole = new TableMemory;
 #endif
-    static const auto bounded = [] {
-        std::vector<arrow::MemoryPool*> pools;
+    static const auto& bounded = *[] {
+        auto* const pools = new std::vector<arrow::MemoryPool*>;
         for (std::int64_t bytes = kLeastPoolBytes; bytes <= kMostPoolBytes; bytes *= 2)
-            pools.push_back(new arrow::CappedMemoryPool(whole, bytes));
+            pools->push_back(new arrow::CappedMemoryPool(whole, bytes));
         return pools;
     }();
     std::size_t pool = 0;
