@@ -177,9 +177,13 @@ namespace {
 MemoryChoice best_or_smallest(const MemoryQuestion& question) {
     Planner planner(question);
     const std::vector<std::int64_t> all = merges(question);
-    std::optional<MemoryChoice> best;
-    MemoryChoice smallest;
-    smallest.plan.total_bytes = INT64_MAX;
+    std::optional<MemoryChoice> best, smallest;
+    // Where there is a choice, what the host has no room for is larger than all else.
+    const auto is_smaller = [&](const MemoryChoice& a, const MemoryChoice& b) {
+        const bool suits = planner.suits_host(a);
+        if (question.chooses_recompute && suits != planner.suits_host(b)) return suits;
+        return a.plan.peak_bytes() < b.plan.peak_bytes();
+    };
     for (const Policy& policy : policies_of(question)) {
         // Tiles are the last resort: their products are small.
         if (best && policy.tile > best->tile) break;
@@ -196,13 +200,12 @@ MemoryChoice best_or_smallest(const MemoryQuestion& question) {
                     best = choice;
                 if (is_first && !decodes) return *best;
                 if (!decodes) break;
-            } else if (choice.plan.peak_bytes() < smallest.plan.peak_bytes() &&
-                       (!question.chooses_recompute || planner.suits_host(choice))) {
+            } else if (!smallest || is_smaller(choice, *smallest)) {
                 smallest = choice;
             }
         }
     }
-    return best ? *best : smallest;
+    return best ? *best : *smallest;
 }
 
 // The one that fits; the faster one where both do, the smaller one where neither does; else the first.
