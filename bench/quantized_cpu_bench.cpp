@@ -84,31 +84,6 @@ class Bench {
     std::vector<OwnedTensor> owned_;
 };
 
-std::int64_t gguf_bytes(QuantFormat format, std::int64_t elements) {
-    switch (format) {
-        case QuantFormat::q8_0:
-            return elements / kGgufBlock * static_cast<std::int64_t>(kQ8_0Bytes);
-        case QuantFormat::q4_0:
-            return elements / kGgufBlock * static_cast<std::int64_t>(kQ4_0Bytes);
-        case QuantFormat::q4_1:
-            return elements / kGgufBlock * static_cast<std::int64_t>(kQ4_1Bytes);
-        case QuantFormat::q5_0:
-            return elements / kGgufBlock * static_cast<std::int64_t>(kQ5_0Bytes);
-        case QuantFormat::q5_1:
-            return elements / kGgufBlock * static_cast<std::int64_t>(kQ5_1Bytes);
-        case QuantFormat::iq4_nl:
-            return elements / kGgufBlock * static_cast<std::int64_t>(kIq4NlBytes);
-        case QuantFormat::q4_k:
-            return elements / kGgufSuperBlock * static_cast<std::int64_t>(kQ4KBytes);
-        case QuantFormat::q5_k:
-            return elements / kGgufSuperBlock * static_cast<std::int64_t>(kQ5KBytes);
-        case QuantFormat::q6_k:
-            return elements / kGgufSuperBlock * static_cast<std::int64_t>(kQ6KBytes);
-        default:
-            return elements / kGgufSuperBlock * static_cast<std::int64_t>(kIq4XsBytes);
-    }
-}
-
 QuantizedMatrix matrix_of(Bench& bench, const std::string& format, std::int64_t rows,
                           std::int64_t columns) {
     QuantizedMatrix matrix;
@@ -123,7 +98,8 @@ QuantizedMatrix matrix_of(Bench& bench, const std::string& format, std::int64_t 
     matrix.rows = rows;
     matrix.columns = columns;
     if (!is_four_bit(matrix.format)) {
-        matrix.codes = bench.bytes(gguf_bytes(matrix.format, rows * columns), 1);
+        const GgufFormat gguf = gguf_format(matrix.format);
+        matrix.codes = bench.bytes(rows * columns / gguf.elements * gguf.bytes, 1);
         return matrix;
     }
     matrix.codes = bench.bytes(rows * columns / 2, 1);
