@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "cpu_tensors.h"
 #include "garam/core/parallel.h"
-#include "garam/core/philox.h"
 #include "garam/ops/dequantize.h"
 #include "garam/ops/quantized_matmul.h"
 #include "garam/quant/four_bit.h"
@@ -44,44 +44,20 @@ double quantile(std::vector<double> values, std::size_t quarter) {
     return values[(values.size() - 1) * quarter / 4];
 }
 
-class Bench {
+class Bench : public bench::CpuTensors {
   public:
-    Bench()
-        : device_(make_cpu_device()),
-          arena_(*device_, 256 << 20),
-          stream_(*device_, arena_, meter_) {}
-    Stream& stream() { return stream_; }
+    Bench() : CpuTensors(256 << 20) {}
 
-    Tensor floats(DType dtype, std::int64_t rows, std::int64_t columns) {
-        owned_.emplace_back(*device_, dtype, Shape{rows, columns}, Purpose::scratch);
-        const Tensor x = owned_.back().tensor;
-        Random random(owned_.size());
-        for (std::int64_t i = 0; i < x.elements(); ++i) {
-            const auto value = static_cast<float>(random.uniform(-1, 1));
-            if (dtype == DType::f32)
-                x.data<float>()[i] = value;
-            else
-                x.data<bfloat16>()[i] = bfloat16(value);
-        }
-        return x;
-    }
     // Speed does not depend on the codes: any bytes, with GGUF's scales zero where they are f16.
     Tensor bytes(std::int64_t count, std::uint32_t seed) {
-        owned_.emplace_back(*device_, DType::u8, Shape{count}, Purpose::scratch);
-        auto* const x = owned_.back().tensor.data<std::uint8_t>();
+        const Tensor tensor = allocate(DType::u8, {count});
+        auto* const x = tensor.data<std::uint8_t>();
         for (std::int64_t i = 0; i < count; ++i) {
             seed = seed * 1664525u + 1013904223u;
             x[i] = static_cast<std::uint8_t>(seed >> 24 & 0x3f);  // no f16 of these is infinite
         }
-        return owned_.back().tensor;
+        return tensor;
     }
-
-  private:
-    std::unique_ptr<Device> device_;
-    Arena arena_;
-    Meter meter_;
-    Stream stream_;
-    std::vector<OwnedTensor> owned_;
 };
 
 QuantizedMatrix matrix_of(Bench& bench, const std::string& format, std::int64_t rows,
