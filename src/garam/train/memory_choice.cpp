@@ -162,18 +162,6 @@ class Planner {
     std::map<std::int64_t, ModelBytes> model_bytes_;
 };
 
-}  // namespace
-
-BatchBounds merged_bounds(const BatchBounds& bounds, std::int64_t merged) {
-    BatchBounds all = bounds;
-    all.tokens *= merged;
-    all.targets *= merged;
-    all.samples *= merged;
-    return all;
-}
-
-namespace {
-
 MemoryChoice best_or_smallest(const MemoryQuestion& question) {
     Planner planner(question);
     const std::vector<std::int64_t> all = merges(question);
@@ -216,7 +204,20 @@ const MemoryChoice& better_of(const MemoryChoice& first, const MemoryChoice& sec
     return seconds(second) < 0.99 * seconds(first) ? second : first;
 }
 
+// The states, and masters, of what is trained.
+bool may_page(const MemoryQuestion& question) {
+    return question.profile.is_cuda() && question.engine.optimizer.kind == OptimizerKind::adamw;
+}
+
 }  // namespace
+
+BatchBounds merged_bounds(const BatchBounds& bounds, std::int64_t merged) {
+    BatchBounds all = bounds;
+    all.tokens *= merged;
+    all.targets *= merged;
+    all.samples *= merged;
+    return all;
+}
 
 void MemoryChoice::apply_to(EngineOptions& engine) const {
     engine.recompute = recompute;
@@ -225,15 +226,6 @@ void MemoryChoice::apply_to(EngineOptions& engine) const {
     engine.optimizer.paged = paged_states;
     engine.model.masters_on_host = masters_on_host;
 }
-
-namespace {
-
-// The states, and masters, of what is trained.
-bool may_page(const MemoryQuestion& question) {
-    return question.profile.is_cuda() && question.engine.optimizer.kind == OptimizerKind::adamw;
-}
-
-}  // namespace
 
 MemoryChoice choose_memory(const MemoryQuestion& question) {
     MemoryQuestion way = question;
