@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "cpu_tensors.h"
 #include "garam/core/parallel.h"
-#include "garam/core/philox.h"
 #include "garam/ops/adamw_8bit.h"
 #include "garam/ops/attention.h"
 #include "garam/ops/bias.h"
@@ -45,43 +45,25 @@ constexpr std::int64_t kHeadDim = 64;
 // One thread, and rates by processor time: comparable even while the machine does other work.
 bool per_core = false;
 
-// A device with its stream, and tensors filled with numbers of an ordinary size.
-class Bench {
+class Bench : public bench::CpuTensors {
   public:
-    Bench()
-        : device_(make_cpu_device()),
-          arena_(*device_, std::int64_t{1} << 30),
-          stream_(*device_, arena_, meter_) {}
+    Bench() : CpuTensors(std::int64_t{1} << 30) {}
 
-    Tensor floats(DType dtype, std::int64_t rows, std::int64_t columns) {
-        owned_.emplace_back(*device_, dtype, Shape{rows, columns}, Purpose::scratch);
-        const Tensor x = owned_.back().tensor;
-        Random random(owned_.size());
-        for (std::int64_t i = 0; i < x.elements(); ++i) {
-            const float value = static_cast<float>(random.uniform(-1, 1));
-            if (dtype == DType::f32)
-                x.data<float>()[i] = value;
-            else
-                x.data<bfloat16>()[i] = bfloat16(value);
-        }
-        return x;
-    }
     template <typename T>
     Tensor integers(std::int64_t count, const std::function<T(std::int64_t)>& value) {
-        owned_.emplace_back(*device_, dtype_of<T>::value, Shape{count}, Purpose::scratch);
-        const Tensor x = owned_.back().tensor;
+        const Tensor x = allocate(dtype_of<T>::value, {count});
         for (std::int64_t i = 0; i < count; ++i)
             x.data<T>()[i] = value(i);
         return x;
     }
 
     void time(benchmark::State& state, const std::function<void(Stream&)>& op) {
-        meter_.enable(true);
-        op(stream_);
-        const Cost cost = meter_.total().cost;
-        meter_.enable(false);
+        meter().enable(true);
+        op(stream());
+        const Cost cost = meter().total().cost;
+        meter().enable(false);
         for (auto _ : state)
-            op(stream_);
+            op(stream());
         const double runs = static_cast<double>(state.iterations());
         using benchmark::Counter;
         state.counters["GFLOP/s"] = Counter(cost.flops * runs * 1e-9, Counter::kIsRate);
@@ -112,13 +94,6 @@ class Bench {
         }();
         return kBandwidth;
     }
-
-  private:
-    std::unique_ptr<Device> device_;
-    Arena arena_;
-    Meter meter_;
-    Stream stream_;
-    std::vector<OwnedTensor> owned_;
 };
 
 void add_benchmark(const std::string& name, DType dtype,

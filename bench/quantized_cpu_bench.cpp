@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "cpu_tensors.h"
 #include "garam/core/parallel.h"
-#include "garam/core/philox.h"
 #include "garam/ops/dequantize.h"
 #include "garam/ops/quantized_matmul.h"
 #include "garam/quant/four_bit.h"
@@ -44,70 +44,21 @@ double quantile(std::vector<double> values, std::size_t quarter) {
     return values[(values.size() - 1) * quarter / 4];
 }
 
-class Bench {
+class Bench : public bench::CpuTensors {
   public:
-    Bench()
-        : device_(make_cpu_device()),
-          arena_(*device_, 256 << 20),
-          stream_(*device_, arena_, meter_) {}
-    Stream& stream() { return stream_; }
+    Bench() : CpuTensors(256 << 20) {}
 
-    Tensor floats(DType dtype, std::int64_t rows, std::int64_t columns) {
-        owned_.emplace_back(*device_, dtype, Shape{rows, columns}, Purpose::scratch);
-        const Tensor x = owned_.back().tensor;
-        Random random(owned_.size());
-        for (std::int64_t i = 0; i < x.elements(); ++i) {
-            const auto value = static_cast<float>(random.uniform(-1, 1));
-            if (dtype == DType::f32)
-                x.data<float>()[i] = value;
-            else
-                x.data<bfloat16>()[i] = bfloat16(value);
-        }
-        return x;
-    }
     // Speed does not depend on the codes: any bytes, with GGUF's scales zero where they are f16.
     Tensor bytes(std::int64_t count, std::uint32_t seed) {
-        owned_.emplace_back(*device_, DType::u8, Shape{count}, Purpose::scratch);
-        auto* const x = owned_.back().tensor.data<std::uint8_t>();
+        const Tensor tensor = allocate(DType::u8, {count});
+        auto* const x = tensor.data<std::uint8_t>();
         for (std::int64_t i = 0; i < count; ++i) {
             seed = seed * 1664525u + 1013904223u;
             x[i] = static_cast<std::uint8_t>(seed >> 24 & 0x3f);  // no f16 of these is infinite
         }
-        return owned_.back().tensor;
+        return tensor;
     }
-
-  private:
-    std::unique_ptr<Device> device_;
-    Arena arena_;
-    Meter meter_;
-    Stream stream_;
-    std::vector<OwnedTensor> owned_;
 };
-
-std::int64_t gguf_bytes(QuantFormat format, std::int64_t elements) {
-    switch (format) {
-        case QuantFormat::q8_0:
-            return elements / kGgufBlock * static_cast<std::int64_t>(kQ8_0Bytes);
-        case QuantFormat::q4_0:
-            return elements / kGgufBlock * static_cast<std::int64_t>(kQ4_0Bytes);
-        case QuantFormat::q4_1:
-            return elements / kGgufBlock * static_cast<std::int64_t>(kQ4_1Bytes);
-        case QuantFormat::q5_0:
-            return elements / kGgufBlock * static_cast<std::int64_t>(kQ5_0Bytes);
-        case QuantFormat::q5_1:
-            return elements / kGgufBlock * static_cast<std::int64_t>(kQ5_1Bytes);
-        case QuantFormat::iq4_nl:
-            return elements / kGgufBlock * static_cast<std::int64_t>(kIq4NlBytes);
-        case QuantFormat::q4_k:
-            return elements / kGgufSuperBlock * static_cast<std::int64_t>(kQ4KBytes);
-        case QuantFormat::q5_k:
-            return elements / kGgufSuperBlock * static_cast<std::int64_t>(kQ5KBytes);
-        case QuantFormat::q6_k:
-            return elements / kGgufSuperBlock * static_cast<std::int64_t>(kQ6KBytes);
-        default:
-            return elements / kGgufSuperBlock * static_cast<std::int64_t>(kIq4XsBytes);
-    }
-}
 
 QuantizedMatrix matrix_of(Bench& bench, const std::string& format, std::int64_t rows,
                           std::int64_t columns) {
@@ -123,7 +74,8 @@ QuantizedMatrix matrix_of(Bench& bench, const std::string& format, std::int64_t 
     matrix.rows = rows;
     matrix.columns = columns;
     if (!is_four_bit(matrix.format)) {
-        matrix.codes = bench.bytes(gguf_bytes(matrix.format, rows * columns), 1);
+        const GgufFormat gguf = gguf_format(matrix.format);
+        matrix.codes = bench.bytes(rows * columns / gguf.elements * gguf.bytes, 1);
         return matrix;
     }
     matrix.codes = bench.bytes(rows * columns / 2, 1);

@@ -280,6 +280,14 @@ TEST(FourBitCheckpoint, EveryPartIsChecked) {
 }
 
 TEST(FourBitCheckpoint, EveryMemberOfTheStateIsChecked) {
+    const auto with_shape = [](const std::string& shape, const std::string& more = "") {
+        return R"({"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": )" + shape +
+               more + "}";
+    };
+    const auto nested = [&](const std::string& block, const std::string& offset) {
+        return with_shape("[20, 70]",
+                          R"(, "nested_blocksize": )" + block + R"(, "nested_offset": )" + offset);
+    };
     const std::vector<std::pair<std::string, std::string>> cases = {
         {"{", "not valid JSON"},
         {"[]", "must be an object, not array"},
@@ -290,31 +298,17 @@ TEST(FourBitCheckpoint, EveryMemberOfTheStateIsChecked) {
         {R"({"quant_type": "nf4", "blocksize": 64.5})", "blocksize"},
         {R"({"quant_type": "nf4", "blocksize": -9223372036854775808})", "is no power of two"},
         {R"({"quant_type": "nf4", "blocksize": 64, "dtype": "int8"})", "dtype \"int8\" is none of"},
-        {R"({"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": null})",
-         "shape must be an array"},
-        {R"({"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": []})",
-         "0 dimensions"},
-        {R"({"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": [1, 1, 1, 1, 1]})",
-         "5 dimensions"},
-        {R"({"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": [20, 0]})",
-         "not positive"},
-        {R"({"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": [-20, -70]})",
-         "not positive"},
-        {R"({"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": [20, 71]})",
-         "needs 710"},
-        {R"({"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": [4611686018427387904, 4]})",
-         "its shape"},
-        {R"({"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": [20, 70]})",
-         "no nested_blocksize and nested_offset"},
-        {R"({"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": [20, 70], "nested_blocksize": 0,
-             "nested_offset": 1})",
-         "nested_blocksize 0"},
-        {R"({"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": [20, 70], "nested_blocksize": 256,
-             "nested_offset": 1e300})",
-         "nested_offset inf"},
-        {R"({"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": [20, 70], "nested_blocksize": 256,
-             "nested_offset": "1"})",
-         "nested_offset must be a number"},
+        {with_shape("null"), "shape must be an array"},
+        {with_shape("[]"), "0 dimensions"},
+        {with_shape("[1, 1, 1, 1, 1]"), "5 dimensions"},
+        {with_shape("[20, 0]"), "not positive"},
+        {with_shape("[-20, -70]"), "not positive"},
+        {with_shape("[20, 71]"), "needs 710"},
+        {with_shape("[4611686018427387904, 4]"), "its shape"},
+        {with_shape("[20, 70]"), "no nested_blocksize and nested_offset"},
+        {nested("0", "1"), "nested_blocksize 0"},
+        {nested("256", "1e300"), "nested_offset inf"},
+        {nested("256", R"("1")"), "nested_offset must be a number"},
         {std::string(70'000, ' '), "absurdly long"},
     };
     for (const auto& [state, reason] : cases)

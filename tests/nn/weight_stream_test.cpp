@@ -143,9 +143,11 @@ struct Blocks {
 std::vector<int> uses_of(int blocks) {
     std::vector<int> uses;
     for (int l = 0; l < blocks; ++l)
-        uses.insert(uses.end(), {2 * l, 2 * l + 1});
+        for (const int use : {2 * l, 2 * l + 1})
+            uses.push_back(use);
     for (int l = blocks; l-- > 0;)
-        uses.insert(uses.end(), {2 * l, 2 * l + 1, 2 * l + 1, 2 * l});
+        for (const int use : {2 * l, 2 * l + 1, 2 * l + 1, 2 * l})
+            uses.push_back(use);
     return uses;
 }
 

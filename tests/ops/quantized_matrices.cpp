@@ -10,36 +10,18 @@
 namespace garam::testing {
 namespace {
 
-struct GgufFormat {
-    std::int64_t elements;
-    std::size_t bytes;
-    std::vector<std::size_t> scales;  // where a block's f16 lie
-    void (*decode)(const std::byte*, std::int64_t, float*);
-};
-GgufFormat gguf(QuantFormat format) {
+// Where a block's f16 scales lie.
+std::vector<std::int64_t> places_of_scales(QuantFormat format) {
     switch (format) {
-        case QuantFormat::q8_0:
-            return {kGgufBlock, kQ8_0Bytes, {0}, dequantize_q8_0};
-        case QuantFormat::q4_0:
-            return {kGgufBlock, kQ4_0Bytes, {0}, dequantize_q4_0};
         case QuantFormat::q4_1:
-            return {kGgufBlock, kQ4_1Bytes, {0, 2}, dequantize_q4_1};
-        case QuantFormat::q5_0:
-            return {kGgufBlock, kQ5_0Bytes, {0}, dequantize_q5_0};
         case QuantFormat::q5_1:
-            return {kGgufBlock, kQ5_1Bytes, {0, 2}, dequantize_q5_1};
-        case QuantFormat::iq4_nl:
-            return {kGgufBlock, kIq4NlBytes, {0}, dequantize_iq4_nl};
         case QuantFormat::q4_k:
-            return {kGgufSuperBlock, kQ4KBytes, {0, 2}, dequantize_q4_k};
         case QuantFormat::q5_k:
-            return {kGgufSuperBlock, kQ5KBytes, {0, 2}, dequantize_q5_k};
+            return {0, 2};
         case QuantFormat::q6_k:
-            return {kGgufSuperBlock, kQ6KBytes, {208}, dequantize_q6_k};
-        case QuantFormat::iq4_xs:
-            return {kGgufSuperBlock, kIq4XsBytes, {0}, dequantize_iq4_xs};
+            return {208};
         default:
-            throw Bug("not a format of GGUF");
+            return {0};
     }
 }
 
@@ -77,16 +59,16 @@ TestMatrix::TestMatrix(QuantFormat format, std::int64_t rows, std::int64_t colum
         }
         return;
     }
-    const GgufFormat gguf_format = gguf(format);
+    const GgufFormat gguf = gguf_format(format);
     Random random(seed);
-    const auto blocks = static_cast<std::size_t>(rows * columns / gguf_format.elements);
-    codes_.resize(blocks * gguf_format.bytes);
+    const std::int64_t blocks = rows * columns / gguf.elements;
+    codes_.resize(static_cast<std::size_t>(blocks * gguf.bytes));
     for (std::uint8_t& byte : codes_)
         byte = static_cast<std::uint8_t>(random.uniform(0, 256));
-    for (std::size_t b = 0; b < blocks; ++b) {
-        for (const std::size_t place : gguf_format.scales) {
+    for (std::int64_t b = 0; b < blocks; ++b) {
+        for (const std::int64_t place : places_of_scales(format)) {
             const float16 scale(static_cast<float>(random.uniform(-0.01, 0.01)));
-            std::memcpy(codes_.data() + b * gguf_format.bytes + place, &scale, sizeof scale);
+            std::memcpy(codes_.data() + b * gguf.bytes + place, &scale, sizeof scale);
         }
     }
 }
@@ -136,8 +118,8 @@ std::vector<double> TestMatrix::values(DType dtype) const {
         }
         dequantize_four_bit(matrix, 0, count, values.data());
     } else {
-        gguf(shape_.format)
-            .decode(reinterpret_cast<const std::byte*>(codes_.data()), count, values.data());
+        gguf_format(shape_.format)
+            .dequantize(reinterpret_cast<const std::byte*>(codes_.data()), count, values.data());
     }
     std::vector<double> result;
     for (const float value : values)

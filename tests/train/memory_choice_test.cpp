@@ -295,6 +295,16 @@ TEST_F(OffloadChoiceTest, ANamedPolicyIsNotExchanged) {
     }
 }
 
+// Batches alone wait in pinned memory: no policy does without.
+TEST_F(OffloadChoiceTest, NothingFitsAHostWithoutRoom) {
+    DeviceProfile profile = card(std::int64_t{64} << 30);
+    profile.host_bytes = 2;
+    const MemoryChoice choice = choose(profile);
+    EXPECT_FALSE(choice.fits);
+    EXPECT_GT(choice.plan.total_bytes, 0);
+    EXPECT_GT(choice.plan.pinned_bytes, 1);
+}
+
 TEST_F(OffloadChoiceTest, IsForCards) {
     DeviceProfile host = detect_cpu_profile();
     host.memory_bytes = 1;  // nothing fits

@@ -18,7 +18,8 @@ void Decoder::Loader::find_quantized() {
     if (options_.quantize && options_.init.is_pissa())
         throw Error(
             "lora.init_lora_weights=pissa makes weights of its own and does not go with "
-            "load_in_4bit: keep one (supported beside it: true, gaussian)");
+            "load_in_4bit: keep one (supported beside it: true, gaussian, "
+            "orthogonal, loftq)");
     if (options_.trained == Trained::all_weights) return;
     for (Slot& slot : slots_)
         choose_layout(slot);

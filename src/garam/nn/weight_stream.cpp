@@ -1,5 +1,6 @@
 #include "garam/nn/weight_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "garam/core/error.h"

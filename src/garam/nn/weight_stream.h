@@ -47,7 +47,6 @@ class WeightStream {
     // The source's number.
     int add(Source source);
     Source& source(int number) { return sources_[static_cast<std::size_t>(number)]; }
-    std::size_t size() const { return sources_.size(); }
     bool empty() const { return sources_.empty(); }
 
     // A pass of one kind on the stream. Before it slots hold nothing, since parameters may have changed.

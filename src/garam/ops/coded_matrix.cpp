@@ -28,41 +28,6 @@ Codes codes_of(QuantFormat format) {
     return static_cast<Codes>(format);
 }
 
-struct GgufBlock {
-    std::int64_t elements, bytes;
-};
-GgufBlock gguf_block(QuantFormat format) {
-    const auto of = [](std::int64_t elements, std::size_t bytes) {
-        return GgufBlock{elements, static_cast<std::int64_t>(bytes)};
-    };
-    switch (format) {
-        case QuantFormat::nf4:
-        case QuantFormat::fp4:
-            break;
-        case QuantFormat::q8_0:
-            return of(kGgufBlock, kQ8_0Bytes);
-        case QuantFormat::q4_0:
-            return of(kGgufBlock, kQ4_0Bytes);
-        case QuantFormat::q4_1:
-            return of(kGgufBlock, kQ4_1Bytes);
-        case QuantFormat::q5_0:
-            return of(kGgufBlock, kQ5_0Bytes);
-        case QuantFormat::q5_1:
-            return of(kGgufBlock, kQ5_1Bytes);
-        case QuantFormat::iq4_nl:
-            return of(kGgufBlock, kIq4NlBytes);
-        case QuantFormat::q4_k:
-            return of(kGgufSuperBlock, kQ4KBytes);
-        case QuantFormat::q5_k:
-            return of(kGgufSuperBlock, kQ5KBytes);
-        case QuantFormat::q6_k:
-            return of(kGgufSuperBlock, kQ6KBytes);
-        case QuantFormat::iq4_xs:
-            return of(kGgufSuperBlock, kIq4XsBytes);
-    }
-    throw Bug("nf4 and fp4 have no GGUF blocks");
-}
-
 int shift_of(std::int64_t power) {
     return std::countr_zero(static_cast<std::uint64_t>(power));
 }
@@ -73,7 +38,7 @@ void check_quantized(const Stream& stream, const char* op, const QuantizedMatrix
     const std::string name(op);
     GARAM_CHECK(matrix.rows >= 0 && matrix.columns >= 0, name + ": a matrix without a shape");
     if (!is_four_bit(matrix.format)) {
-        const GgufBlock block = gguf_block(matrix.format);
+        const GgufFormat block = gguf_format(matrix.format);
         GARAM_CHECK(matrix.columns % block.elements == 0,
                     name + ": GGUF's rows hold whole blocks of " + std::to_string(block.elements));
         check_vector(stream, op, matrix.codes, matrix.elements() / block.elements * block.bytes,

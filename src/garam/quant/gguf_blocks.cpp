@@ -219,4 +219,36 @@ void dequantize_iq4_xs(const std::byte* blocks, std::int64_t count, float* out) 
     }
 }
 
+GgufFormat gguf_format(QuantFormat format) {
+    const auto of = [](std::int64_t elements, std::size_t bytes, auto* dequantize) {
+        return GgufFormat{elements, static_cast<std::int64_t>(bytes), dequantize};
+    };
+    switch (format) {
+        case QuantFormat::nf4:
+        case QuantFormat::fp4:
+            break;
+        case QuantFormat::q8_0:
+            return of(kGgufBlock, kQ8_0Bytes, dequantize_q8_0);
+        case QuantFormat::q4_0:
+            return of(kGgufBlock, kQ4_0Bytes, dequantize_q4_0);
+        case QuantFormat::q4_1:
+            return of(kGgufBlock, kQ4_1Bytes, dequantize_q4_1);
+        case QuantFormat::q5_0:
+            return of(kGgufBlock, kQ5_0Bytes, dequantize_q5_0);
+        case QuantFormat::q5_1:
+            return of(kGgufBlock, kQ5_1Bytes, dequantize_q5_1);
+        case QuantFormat::iq4_nl:
+            return of(kGgufBlock, kIq4NlBytes, dequantize_iq4_nl);
+        case QuantFormat::q4_k:
+            return of(kGgufSuperBlock, kQ4KBytes, dequantize_q4_k);
+        case QuantFormat::q5_k:
+            return of(kGgufSuperBlock, kQ5KBytes, dequantize_q5_k);
+        case QuantFormat::q6_k:
+            return of(kGgufSuperBlock, kQ6KBytes, dequantize_q6_k);
+        case QuantFormat::iq4_xs:
+            return of(kGgufSuperBlock, kIq4XsBytes, dequantize_iq4_xs);
+    }
+    throw Bug("nf4 and fp4 have no GGUF blocks");
+}
+
 }  // namespace garam

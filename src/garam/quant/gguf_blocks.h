@@ -27,6 +27,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "garam/quant/quantized_matrix.h"
+
 namespace garam {
 
 constexpr std::int64_t kGgufBlock = 32;  // elements
@@ -53,6 +55,13 @@ void dequantize_q4_k(const std::byte* blocks, std::int64_t count, float* out);
 void dequantize_q5_k(const std::byte* blocks, std::int64_t count, float* out);
 void dequantize_q6_k(const std::byte* blocks, std::int64_t count, float* out);
 void dequantize_iq4_xs(const std::byte* blocks, std::int64_t count, float* out);
+
+struct GgufFormat {
+    std::int64_t elements, bytes;  // of a block
+    void (*dequantize)(const std::byte* blocks, std::int64_t count, float* out);
+};
+// Of every format but nf4 and fp4.
+GgufFormat gguf_format(QuantFormat format);
 
 // The 8 scales and 8 minimums of Q4_K and Q5_K, each below 64, and the 12 bytes that hold them: byte
 // i < 4 has scale i, byte 4 + i minimum i, each with the two upper bits of number 4 + i above its

@@ -162,24 +162,16 @@ class Planner {
     std::map<std::int64_t, ModelBytes> model_bytes_;
 };
 
-}  // namespace
-
-BatchBounds merged_bounds(const BatchBounds& bounds, std::int64_t merged) {
-    BatchBounds all = bounds;
-    all.tokens *= merged;
-    all.targets *= merged;
-    all.samples *= merged;
-    return all;
-}
-
-namespace {
-
 MemoryChoice best_or_smallest(const MemoryQuestion& question) {
     Planner planner(question);
     const std::vector<std::int64_t> all = merges(question);
-    std::optional<MemoryChoice> best;
-    MemoryChoice smallest;
-    smallest.plan.total_bytes = INT64_MAX;
+    std::optional<MemoryChoice> best, smallest;
+    // Where there is a choice, what the host has no room for is larger than all else.
+    const auto is_smaller = [&](const MemoryChoice& a, const MemoryChoice& b) {
+        const bool suits = planner.suits_host(a);
+        if (question.chooses_recompute && suits != planner.suits_host(b)) return suits;
+        return a.plan.peak_bytes() < b.plan.peak_bytes();
+    };
     for (const Policy& policy : policies_of(question)) {
         // Tiles are the last resort: their products are small.
         if (best && policy.tile > best->tile) break;
@@ -196,13 +188,12 @@ MemoryChoice best_or_smallest(const MemoryQuestion& question) {
                     best = choice;
                 if (is_first && !decodes) return *best;
                 if (!decodes) break;
-            } else if (choice.plan.peak_bytes() < smallest.plan.peak_bytes() &&
-                       (!question.chooses_recompute || planner.suits_host(choice))) {
+            } else if (!smallest || is_smaller(choice, *smallest)) {
                 smallest = choice;
             }
         }
     }
-    return best ? *best : smallest;
+    return best ? *best : *smallest;
 }
 
 // The one that fits; the faster one where both do, the smaller one where neither does; else the first.
@@ -213,7 +204,20 @@ const MemoryChoice& better_of(const MemoryChoice& first, const MemoryChoice& sec
     return seconds(second) < 0.99 * seconds(first) ? second : first;
 }
 
+// The states, and masters, of what is trained.
+bool may_page(const MemoryQuestion& question) {
+    return question.profile.is_cuda() && question.engine.optimizer.kind == OptimizerKind::adamw;
+}
+
 }  // namespace
+
+BatchBounds merged_bounds(const BatchBounds& bounds, std::int64_t merged) {
+    BatchBounds all = bounds;
+    all.tokens *= merged;
+    all.targets *= merged;
+    all.samples *= merged;
+    return all;
+}
 
 void MemoryChoice::apply_to(EngineOptions& engine) const {
     engine.recompute = recompute;
@@ -222,15 +226,6 @@ void MemoryChoice::apply_to(EngineOptions& engine) const {
     engine.optimizer.paged = paged_states;
     engine.model.masters_on_host = masters_on_host;
 }
-
-namespace {
-
-// The states, and masters, of what is trained.
-bool may_page(const MemoryQuestion& question) {
-    return question.profile.is_cuda() && question.engine.optimizer.kind == OptimizerKind::adamw;
-}
-
-}  // namespace
 
 MemoryChoice choose_memory(const MemoryQuestion& question) {
     MemoryQuestion way = question;
