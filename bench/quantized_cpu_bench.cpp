@@ -137,15 +137,10 @@ void decode(const std::string& format, DType dtype) {
     std::fflush(stdout);
 }
 
-}  // namespace
-}  // namespace garam
-
-int main(int count, char** arguments) {
-    using namespace garam;
+void run(std::vector<std::string> formats) {
     const char* const threads = std::getenv("GARAM_BENCH_THREADS");
     one_thread = threads != nullptr && std::string(threads) == "1";
     if (one_thread) set_num_threads(1);
-    std::vector<std::string> formats(arguments + 1, arguments + count);
     if (formats.empty()) formats = {"nf4", "nf4_double"};
     for (const std::string& format : formats) {
         decode(format, DType::bf16);
@@ -155,5 +150,12 @@ int main(int count, char** arguments) {
                 for (const bool forward : {true, false})
                     if (forward || rows > 1) compare(format, rows, out, in, forward);
     }
+}
+
+}  // namespace
+}  // namespace garam
+
+int main(int count, char** arguments) {
+    garam::run({arguments + 1, arguments + count});
     return 0;
 }

@@ -26,7 +26,7 @@ namespace {
 
 // Wall time, or with --per_core the time that this process was computing.
 struct Clock {
-    using time_point = double;  // seconds
+    using TimePoint = double;  // seconds
     static inline bool per_core = false;
     static double now() {
         if (per_core) return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
@@ -34,7 +34,7 @@ struct Clock {
             .count();
     }
 };
-double seconds_since(Clock::time_point begin) {
+double seconds_since(Clock::TimePoint begin) {
     return Clock::now() - begin;
 }
 
@@ -68,7 +68,7 @@ struct Roofs {
 double seconds_of(Stream& stream, const std::function<void()>& work) {
     const auto begin_event = stream.device().make_event();
     const auto end_event = stream.device().make_event();
-    const Clock::time_point begin = Clock::now();
+    const Clock::TimePoint begin = Clock::now();
     if (begin_event) begin_event->record(stream.queue());
     work();
     if (end_event) {
@@ -273,7 +273,7 @@ EngineOptions engine_options_of(const Options& o, const DeviceProfile& profile) 
 
 // Tunes the products of a step and writes the table to o.tune.
 void tune(const Options& o, const DeviceProfile& profile, const ModelFiles& files) {
-    const Clock::time_point begin = Clock::now();
+    const Clock::TimePoint begin = Clock::now();
     const ProductCounts counts = count_products(profile, files, engine_options_of(o, profile),
                                                 {random_step(o, model_shape(o.shape).vocab, 0)});
     const auto device = make_device(profile);
@@ -322,7 +322,7 @@ void bench_steps(Options o, Device& device, const ModelFiles& files, const Roofs
         plan = plan_memory(device.profile(), files, engine_options, merged_bounds(bounds, o.merge),
                            o.accumulation / o.merge, {});
     }
-    const Clock::time_point loading = Clock::now();
+    const Clock::TimePoint loading = Clock::now();
     TrainingEngine engine(device, files, engine_options, plan);
     if (plan.streamable_projections > 0)
         std::printf("base %s: %ld of %ld projections stay decoded\n", o.base.c_str(),
@@ -342,7 +342,7 @@ void bench_steps(Options o, Device& device, const ModelFiles& files, const Roofs
     std::vector<TokenBatch> step;
     for (std::int64_t i = 0; i < o.warmup + o.steps; ++i) {
         step = random_step(o, shape.vocab, i);
-        const Clock::time_point begin = Clock::now();
+        const Clock::TimePoint begin = Clock::now();
         double device_seconds = 0;
         TrainingEngine::StepResult result;
         device_seconds = seconds_of(engine.stream(), [&] { result = engine.step(step, i, 1e-4); });
@@ -367,7 +367,7 @@ void bench_steps(Options o, Device& device, const ModelFiles& files, const Roofs
         tokens / s.median, flops / s.median * 1e-12, 100 * flops / s.median / roofs.flops, loss,
         static_cast<double>(device.memory().peak) / (1 << 30));
     // As training runs them: the host waits for the last one only.
-    const Clock::time_point begin = Clock::now();
+    const Clock::TimePoint begin = Clock::now();
     for (std::int64_t i = 0; i < o.steps; ++i)
         engine.enqueue_step(step, o.warmup + o.steps + i, 1e-4);
     engine.results(true);
@@ -407,7 +407,7 @@ void bench_decode(const Options& o, Device& device, const ModelFiles& files, con
     for (std::int64_t i = 0; i < o.decode; ++i) {
         const auto next = static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) -
                                                     logits.begin());
-        const Clock::time_point begin = Clock::now();
+        const Clock::TimePoint begin = Clock::now();
         logits = model.decode(stream, cache, std::span(&next, 1));
         if (i >= 8) times.push_back(seconds_since(begin));
     }

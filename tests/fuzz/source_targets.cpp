@@ -31,7 +31,7 @@ void read_rows(const std::filesystem::path& path, const RowSourceOptions& option
 }
 
 Target target_of(const char* name, const char* file, std::vector<std::string> words,
-                 std::vector<std::string> seeds) {
+                 const std::vector<std::string>& seeds) {
     Target target;
     target.name = name;
     target.files = {file};
@@ -78,7 +78,7 @@ Target csv_target() {
 
 // Arrow takes what a page says that it holds before it is unpacked, up to the bound of small files
 // (sources/arrow/table_memory.h); what is read of it comes on top.
-Target table_target(const char* name, const char* file, std::vector<std::string> seeds) {
+Target table_target(const char* name, const char* file, const std::vector<std::string>& seeds) {
     Target target = target_of(name, file, {}, {});
     target.bytes = std::size_t{512} << 20;
     target.cpu_seconds = 20;

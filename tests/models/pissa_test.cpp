@@ -100,8 +100,8 @@ TEST(Pissa, TheOrdinaryAdapterIsTheDifference) {
     }
     std::vector<float> a = {1, 2, 3, 4}, a0 = {5, 6, 7, 8}, b = {1, 2, 3, 4, 5, 6},
                        b0 = {7, 8, 9, 10, 11, 12};
-    EXPECT_EQ(doubled_A(of(a, 2, 2), of(a0, 2, 2)), (std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8}));
-    EXPECT_EQ(doubled_B(of(b, 3, 2), of(b0, 3, 2)),
+    EXPECT_EQ(doubled_a(of(a, 2, 2), of(a0, 2, 2)), (std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8}));
+    EXPECT_EQ(doubled_b(of(b, 3, 2), of(b0, 3, 2)),
               (std::vector<float>{1, 2, -7, -8, 3, 4, -9, -10, 5, 6, -11, -12}));
 }
 

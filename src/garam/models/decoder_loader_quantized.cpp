@@ -57,7 +57,8 @@ void Decoder::Loader::choose_resident() {
     const std::size_t in_block = projections_.size() / model_.blocks_.size();
     const auto rank = [&](std::size_t p) {
         constexpr double kGolden = 0.6180339887498949;
-        const double turns = static_cast<double>(p / in_block) * kGolden;
+        const std::size_t block = p / in_block;
+        const double turns = static_cast<double>(block) * kGolden;
         return std::pair(turns - std::floor(turns), p);
     };
     std::sort(streamable.begin(), streamable.end(),

@@ -18,6 +18,14 @@ void quantise(const StoredTensor& tensor, const QuantizedMatrix& matrix) {
     quantize_four_bit(values.data(), matrix, tensor.name);
 }
 
+BaseQuantization quantization_of(const QuantizedMatrix& matrix) {
+    BaseQuantization own;
+    own.format = matrix.format;
+    own.block = matrix.block;
+    own.double_quantization = matrix.is_double();
+    return own;
+}
+
 }  // namespace
 
 StoredTensor quantised(const StoredTensor& tensor, const BaseQuantization& options) {
@@ -75,18 +83,6 @@ void check_skipped_modules(const ModelFiles& files, const BaseQuantization& opti
                      }))
         throw Error(source + ": nothing is left to quantise");
 }
-
-namespace {
-
-BaseQuantization quantization_of(const QuantizedMatrix& matrix) {
-    BaseQuantization own;
-    own.format = matrix.format;
-    own.block = matrix.block;
-    own.double_quantization = matrix.is_double();
-    return own;
-}
-
-}  // namespace
 
 std::optional<BaseQuantization> stored_quantization(const ModelFiles& files) {
     const DecoderFamily& family = family_of(files.config(), files.path().string());

@@ -45,13 +45,13 @@ LoraSettings doubled(LoraSettings settings) {
     return settings;
 }
 
-std::vector<float> doubled_A(const Tensor& A, const Tensor& A0) {
+std::vector<float> doubled_a(const Tensor& A, const Tensor& A0) {
     std::vector<float> out(A.data<float>(), A.data<float>() + A.elements());
     out.insert(out.end(), A0.data<float>(), A0.data<float>() + A0.elements());
     return out;
 }
 
-std::vector<float> doubled_B(const Tensor& B, const Tensor& B0) {
+std::vector<float> doubled_b(const Tensor& B, const Tensor& B0) {
     const std::int64_t r = B.extent(1);
     std::vector<float> out;
     out.reserve(static_cast<std::size_t>(2 * B.elements()));

@@ -32,7 +32,7 @@ void take_out(HostProducts& products, const Tensor& w, double scaling, const Ten
 LoraSettings doubled(LoraSettings settings);
 
 // [A; A0] and [B, -B0]
-std::vector<float> doubled_A(const Tensor& A, const Tensor& A0);
-std::vector<float> doubled_B(const Tensor& B, const Tensor& B0);
+std::vector<float> doubled_a(const Tensor& A, const Tensor& A0);
+std::vector<float> doubled_b(const Tensor& B, const Tensor& B0);
 
 }  // namespace garam

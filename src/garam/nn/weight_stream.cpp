@@ -42,8 +42,10 @@ void WeightStream::acquire(Stream& stream, int number) {
     const Source& source = sources_[static_cast<std::size_t>(number)];
     Slot& slot = slots_[source.slot];
     uses_.push_back(number);
-    if (order_ != nullptr && (next_ == order_->size() || (*order_)[next_++] != number))
-        order_ = nullptr;
+    if (order_ != nullptr) {
+        if (next_ == order_->size() || (*order_)[next_] != number) order_ = nullptr;
+        ++next_;
+    }
     await(stream, slot);
     if (slot.content != number) {
         decode(stream, source);

@@ -1,6 +1,7 @@
 // How a run uses the memory that there is: what the backward makes again, how many of the micro-batches that an
-// optimiser step accumulates are run as one, and how many projections of a quantised base stay decoded. None
-// changes what is computed, but for merging the order of sums.
+// optimiser step accumulates are run as one, in what tiles of tokens, how many projections of a quantised base stay
+// decoded, and whether the optimiser's states and the masters of what is trained wait on the host. None changes what is
+// computed, but for merging and tiles the order of sums.
 #pragma once
 
 #include <cstdint>

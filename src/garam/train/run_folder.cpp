@@ -110,9 +110,9 @@ void write_doubled(Decoder& model, const std::optional<BaseQuantization>& base_q
         start.add("B", taken.B);
         const Tensor& A0 = start.named().end()[-2].second;
         const Tensor& B0 = start.named().end()[-1].second;
-        put(taken.parameter, doubled_A(tensors[taken.parameter].second, A0),
+        put(taken.parameter, doubled_a(tensors[taken.parameter].second, A0),
             {2 * A0.extent(0), A0.extent(1)});
-        put(taken.parameter + 1, doubled_B(tensors[taken.parameter + 1].second, B0),
+        put(taken.parameter + 1, doubled_b(tensors[taken.parameter + 1].second, B0),
             {B0.extent(0), 2 * B0.extent(1)});
     }
     write_peft_adapter(folder, doubled(*model.lora()), tensors, base_quantization);

@@ -26,12 +26,6 @@ struct StepTime {
     double decoding = 0;  // weights, alone
     double copies = 0;    // of inputs of blocks, alone
     double seconds() const;
-    // With a share of the decoding.
-    StepTime with_decoding(double share) const {
-        StepTime time = *this;
-        time.decoding *= share;
-        return time;
-    }
 };
 
 // Of the ops of a pass or more of `tokens` tokens each.
