@@ -2,6 +2,7 @@
 #pragma once
 
 #include "garam/kernels/cpu/gemm_tile.h"
+#include "garam/kernels/cpu/gemm_words.h"
 
 GARAM_KERNELS_BEGIN
 
@@ -109,6 +110,7 @@ inline void pack_plain(const Bf16* b, int64_t pitch, int64_t p, int64_t k, int64
     }
 }
 
+#if defined(__AVX512BF16__)
 // `rows` words of 16 rows of x [rows, k] from element p on, or zeros.
 inline void take_words(const Bf16* x, int64_t pitch, int64_t p, int64_t k, int64_t rows,
                        BitVec (&words)[kLanes]) {
@@ -116,5 +118,6 @@ inline void take_words(const Bf16* x, int64_t pitch, int64_t p, int64_t k, int64
     for (int i = 0; i < kLanes; ++i)
         words[i] = i < rows ? PairSteps::along(x + i * pitch, p, k) : BitVec{};
 }
+#endif
 
 GARAM_KERNELS_END
