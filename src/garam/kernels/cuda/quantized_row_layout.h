@@ -10,7 +10,7 @@ namespace garam::cuda::quantized_row {
 
 constexpr int kThreads = 384;
 constexpr int kWarps = kThreads / 32;
-constexpr int kStages = 2;
+constexpr int kStages = 2;  // steps that are loaded together
 constexpr int kAhead = 8;   // steps that a warp asks for at its beginning beside kStages
 constexpr int kTile = 16;   // rows of the weight
 constexpr int kStep = 128;  // columns of it: four lanes of a row have a vector of codes each

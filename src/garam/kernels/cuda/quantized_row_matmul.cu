@@ -1,17 +1,17 @@
 // Tensor cores multiply the 16 values of the table, so that decoding is a look-up of two codes at once: a byte of
 // codes picks a pair of bf16 from 256, which each lane has in a bank of shared memory of its own. A tile is 16 rows
-// of the weight, a step 128 of its columns, of which four lanes have 32 each, in registers. Columns of another block
-// of codes meet other columns of the product's result: a row of a, with zeros for all but one block (or 32 columns),
-// is two (or four) of the eight that a product has. So the sum over a block's codes is multiplied by absmax in fp32,
-// and up to four rows of a cost what one does, but for its loads.
+// of the weight, a step 128 of its columns, of which each of four lanes has 32 in registers. The rows of a are columns
+// of the product, eight, and each takes two of them (or four): one for each run of 64 (or 32) columns of the step, with
+// zeros for the others. So the sum over a block's codes is multiplied by absmax in fp32, and up to four (two) rows of a
+// cost what one does.
 //
-// About 1.7 instructions a weight, of the 4.9 that the bandwidth of a large card leaves time for. Look-ups and loads
-// take 54 cycles of shared memory and cache a step, where the bandwidth gives a multiprocessor one in 85.
+// About 2.4 instructions a weight, of the 4.9 that the bandwidth of a large card leaves time for. Look-ups, loads and
+// shuffles take 52 cycles of a multiprocessor's shared memory a step, where the bandwidth brings one in 79.
 //
 // The rows are divided among as many blocks as there are multiprocessors, the steps of a block's tiles among its
-// warps. Each warp keeps kStages steps on their way to its registers, from its first instruction to its last step,
-// and from the first has asked for kAhead more to come to L2; as in row_matmul.cu this begins while the work ahead
-// still runs. A tile's sum may be cut between warps: the parts are added in the warps' order.
+// warps. A warp multiplies kStages steps while it loads as many, and has asked for kAhead more to come to L2 at its
+// beginning; as in row_matmul.cu this begins while the work ahead still runs. A tile's sum may be cut between warps:
+// the parts are added in the warps' order.
 #include <algorithm>
 
 #include "garam/kernels/cuda/early_launch.cuh"
@@ -140,7 +140,7 @@ struct Step {
 
 // Of kSets * 8 / kParts rows of a.
 template <RowInput kInput, int kParts, int kSets>
-__global__ void __launch_bounds__(kThreads, kSets > 1 ? 1 : 2)
+__global__ void __launch_bounds__(kThreads, kSets == 1 && kParts == 2 ? 2 : 1)  // without spills
     quantized_row_matmul_kernel(const __grid_constant__ Work work) {
     static_assert(kParts == 2 || kParts == 4);
     using Held = Step<kParts>;
@@ -206,7 +206,14 @@ __global__ void __launch_bounds__(kThreads, kSets > 1 ? 1 : 2)
             element += static_cast<std::uint32_t>(kTile * k - steps * kStep);
         }
     };
-    // Of the steps behind those, in the same rows: a sector of 32 bytes a lane.
+    Held held[2][kStages];
+    const auto load_stages = [&](Held(&to)[kStages], int first) {
+#pragma unroll
+        for (int stage = 0; stage < kStages; ++stage)
+            load(to[stage], first + stage < end);
+    };
+    load_stages(held[0], begin);
+    // What comes behind that in the same rows, to L2: a sector of 32 bytes a lane.
     if (lane / 2 < weight_rows - begin / steps * kTile) {
         const std::int64_t row = first_row + begin / steps * kTile + lane / 2;
         const int column = (begin % steps + kStages) * kStep + lane % 2 * 64;
@@ -216,13 +223,6 @@ __global__ void __launch_bounds__(kThreads, kSets > 1 ? 1 : 2)
             if (begin + kStages + i < end && column + i * kStep < k)
                 prefetch(from + i * (kStep / 2));
     }
-    Held held[2][kStages];
-    const auto load_stages = [&](Held(&to)[kStages], int first) {
-#pragma unroll
-        for (int stage = 0; stage < kStages; ++stage)
-            load(to[stage], first + stage < end);
-    };
-    load_stages(held[0], begin);
     using Row = Made<kInput, kThreads, 1, InSteps>;
     Row::begin(work, rows);
     copy_async_commit();
