@@ -78,6 +78,11 @@ inline const std::vector<QuantizeCase>& quantize_cases() {
         {QuantFormat::nf4, 7, 4096, 4096, false, f32, {28672, 114688, 14364}},
         {QuantFormat::fp4, 43, 249, 32, true, f32, {10707, 42828, 5701}},
         {QuantFormat::fp4, 64, 320, 64, false, bf16, {20480, 40960, 11520}},
+        // More sums of absmax than threads of a block add up at once, and sums of large blocks.
+        {QuantFormat::nf4, 1100, 2048, 64, true, bf16, {2252800, 4505600, 1162156}},
+        {QuantFormat::nf4, 40, 1000, 512, true, f32, {40000, 160000, 20087}},
+        {QuantFormat::nf4, 9, 5000, 4096, true, bf16, {45000, 90000, 22519}},
+        {QuantFormat::nf4, 33, 8000, 256, true, bf16, {264000, 528000, 133056}},
     };
     return kCases;
 }

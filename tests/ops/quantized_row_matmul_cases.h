@@ -17,9 +17,9 @@ struct QuantizedRowCase {
     float alpha = 1;
 };
 
-// One row is one kernel on a card. Tiles of 8 rows that are whole and that are not, fewer than a card has
-// multiprocessors, and many for each; steps of 256 columns, shared out evenly among warps and not; blocks of 32, of 64
-// that begin within a row's 64 columns, and larger ones; rows whose codes begin within a byte.
+// One row is one kernel on a card. Rows fewer than a card has multiprocessors, and tiles of 16 of them for each, of which
+// the last has up to 8 or more; steps of 128 columns, whole and not, shared out evenly among warps and not; blocks of
+// 32, of 64 that begin within a row's 64 columns, and larger ones; rows whose codes begin within a byte.
 inline const std::vector<QuantizedRowCase>& quantized_row_cases() {
     constexpr DType f32 = DType::f32;
     constexpr DType bf16 = DType::bf16;
@@ -36,6 +36,10 @@ inline const std::vector<QuantizedRowCase>& quantized_row_cases() {
         {fp4, 40, 4096, 4096, true, bf16, bf16, 1, 0, 0, false, false},
         {nf4, 150, 7168, 64, true, bf16, bf16, 1, 0, 0, true, false},
         {nf4, 9, 14336, 64, true, bf16, bf16, 1, 0, 0, true, false},
+        {nf4, 2700, 320, 64, true, bf16, bf16, 1, 0, 8, true, false},
+        {nf4, 3800, 96, 32, false, bf16, f32, 1, 0, 0, false, true},
+        {fp4, 3300, 128, 64, false, bf16, bf16, 1, 0, 0, true, false},
+        {nf4, 40, 32, 64, true, bf16, bf16, 1, 0, 0, true, false},
         // What no card does by that kernel.
         {nf4, 6, 17920, 64, true, bf16, bf16, 1, 0, 0, true, false},
         {nf4, 33, 77, 64, true, bf16, bf16, 1, 0, 3, true, true},
@@ -43,7 +47,15 @@ inline const std::vector<QuantizedRowCase>& quantized_row_cases() {
         {nf4, 20, 192, 64, true, f32, f32, 1, 0, 8, true, true},
         {QuantFormat::q4_k, 31, 512, 64, false, bf16, bf16, 1, 0, 8, true, false},
         {QuantFormat::q8_0, 31, 96, 64, false, f32, f32, 2, 1, 0, false, true},
-        // More rows: within 8, beyond, and as many as there may be.
+        // More rows: within those of one product of tensor cores, 4 (2 where blocks are small), beyond, and as many as
+        // there may be; more sums than blocks on all multiprocessors hold.
+        {nf4, 2400, 192, 64, true, bf16, bf16, 3, 8, 0, true, false},
+        {nf4, 50, 640, 64, false, bf16, bf16, 4, 0, 8, false, true},
+        {nf4, 50, 640, 64, true, bf16, bf16, 5, 0, 0, true, false},
+        {fp4, 61, 224, 32, true, bf16, bf16, 2, 0, 0, true, false},
+        {nf4, 61, 224, 64, true, bf16, f32, 3, 0, 0, false, true},
+        {nf4, 37, 256, 64, true, bf16, bf16, 8, 8, 0, true, false},
+        {nf4, 34000, 32, 64, true, bf16, bf16, 16, 0, 0, false, false},
         {nf4, 90, 576, 64, true, bf16, bf16, 2, 0, 0, true, false},
         {nf4, 21, 2560, 64, false, bf16, f32, 7, 8, 8, true, true, 0.5f},
         {fp4, 133, 96, 32, true, bf16, bf16, 9, 16, 0, false, true},

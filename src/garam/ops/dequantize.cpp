@@ -47,7 +47,10 @@ void quantize_on_cuda(Stream& stream, const Tensor& values, const QuantizedMatri
     if (matrix.is_double()) {
         constexpr auto kSumBytes = static_cast<std::int64_t>(sizeof(double));
         absmax = stream.arena().scratch(DType::f32, {matrix.blocks()});
-        sums = stream.arena().scratch(DType::u8, {kSumBytes * matrix.nested_absmax.elements()});
+        constexpr std::int64_t kEach = cuda::kSummedElements;
+        static_assert(kEach == kSummedElements);
+        sums = stream.arena().scratch(DType::u8,
+                                      {kSumBytes * ((matrix.elements() + kEach - 1) / kEach)});
     }
     if (stream.is_dry()) return;
     static const Thresholds kNf4Thresholds = nf4_thresholds();

@@ -293,6 +293,18 @@ void dequantize_matrix(const QuantizedMatrix& matrix, std::int64_t first, std::i
     }
 }
 
+// Element i to partial sum i % kPartial; then the second half of these to the first, until there is one.
+template <std::size_t kPartial, typename T>
+double strided_sum(const T* values, std::int64_t count) {
+    std::array<double, kPartial> sums{};
+    for (std::int64_t i = 0; i < count; ++i)
+        sums[static_cast<std::size_t>(i) % kPartial] += static_cast<double>(values[i]);
+    for (std::size_t half = kPartial / 2; half > 0; half /= 2)
+        for (std::size_t i = 0; i < half; ++i)
+            sums[i] += sums[i + half];
+    return sums[0];
+}
+
 }  // namespace
 
 const std::array<float, 16>& four_bit_table(QuantFormat format) {
@@ -345,13 +357,11 @@ void quantize_absmax(const float* absmax, const QuantizedMatrix& matrix) {
             matrix.nested_absmax.elements() == (matrix.blocks() + kNestedBlock - 1) / kNestedBlock,
         "double quantisation is in nested blocks of 256");
     const std::int64_t blocks = matrix.blocks();
-    double sum = 0;
-    for (std::int64_t begin = 0; begin < blocks; begin += kNestedBlock) {
-        double part = 0;
-        for (std::int64_t b = begin; b < std::min(begin + kNestedBlock, blocks); ++b)
-            part += static_cast<double>(absmax[b]);
-        sum += part;
-    }
+    const std::int64_t summed = kSummedElements / matrix.block;
+    std::vector<double> sums;
+    for (std::int64_t begin = 0; begin < blocks; begin += summed)
+        sums.push_back(strided_sum<32>(absmax + begin, std::min(summed, blocks - begin)));
+    const double sum = strided_sum<256>(sums.data(), static_cast<std::int64_t>(sums.size()));
     const auto offset = blocks == 0 ? 0.0f : static_cast<float>(sum / static_cast<double>(blocks));
     *matrix.offset.data<float>() = offset;
 

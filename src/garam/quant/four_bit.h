@@ -9,9 +9,10 @@
 // midpoint, and the other zero.
 // A block of zeros has the codes of 0. The last nibble of an odd count is the code of 0.
 //
-// Double quantisation: offset = mean of absmax, summed in f64 over 256 of them at a time, then over these sums in
-// order, and rounded; v = absmax - offset in nested blocks of 256: nested = max|v|, and the code nearest to
-// v * (1 / max(nested, 1e-38)) in the signed dynamic map (quant/dynamic_map.h).
+// Double quantisation: offset = mean of absmax, summed in f64 and rounded; v = absmax - offset in nested blocks of 256:
+// nested = max|v|, and the code nearest to v * (1 / max(nested, 1e-38)) in the signed dynamic map (quant/dynamic_map.h).
+// Sums are in an order that a card can keep: of the blocks of 8192 elements, then of these sums, each strided over 32
+// (256) partial ones, of which the second half is added to the first until there is one.
 //
 // Work is shared among the cores; results do not depend on their number.
 #pragma once
@@ -28,6 +29,7 @@
 namespace garam {
 
 constexpr std::int64_t kNestedBlock = 256;
+constexpr std::int64_t kSummedElements = 8192;
 
 // Values of the 16 codes of nf4 or fp4.
 const std::array<float, 16>& four_bit_table(QuantFormat format);

@@ -55,6 +55,8 @@ struct Dequantize {
     bool out_is_bf16 = false;
 };
 
+constexpr std::int64_t kSummedElements = 8192;  // whose absmax are added up first
+
 // Codes of dense values as bitsandbytes' CUDA kernel finds them, with y = x / absmax by an approximate reciprocal: NF4's
 // is the number of the 15 thresholds below y, FP4's of the 7 below |y|, renumbered to the type's bit patterns, and 8
 // more where y < 0. By a unit of the reciprocal no code of NF4 changes that is of bf16 values, and about one in 10^7
@@ -69,13 +71,13 @@ struct Quantize {
     void* codes = nullptr;
     float* absmax = nullptr;  // [blocks]; with double quantisation scratch
 
-    // Of double quantisation. The mean is of f64 sums of nested blocks, added in order, all as on the host.
+    // Of double quantisation. The mean is of f64 sums, added in the host's order.
     std::uint8_t* absmax_codes = nullptr;  // [blocks]; nullptr: not double
     int nested_shift = 8;
     float* nested_absmax = nullptr;
     float* offset = nullptr;     // [1]
     const float* map = nullptr;  // host: 256 values, rising
-    double* sums = nullptr;      // scratch: one for each nested block
+    double* sums = nullptr;      // scratch: one for each kSummedElements, or less at the end
 };
 
 struct DequantizeKernels {

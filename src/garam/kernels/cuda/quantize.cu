@@ -5,10 +5,15 @@
 // Codes by table: y falls into one of 32 cells that are narrower than the distance of two thresholds, so that a cell
 // has at most one of them; the cell gives the code below and the threshold to compare with. 16 instructions a
 // value, where the bandwidth of a large card leaves time for 19 (bf16).
+//
+// With double quantisation each block of threads also adds up the absmax that it has found, and one more kernel, whose
+// blocks are placed while the first one ends, makes the mean of the sums (each block for itself) and the codes: a warp
+// for each nested block.
 #include <algorithm>
 
 #include "garam/kernels/cuda/dequantize.h"
 #include "garam/kernels/cuda/device_code.cuh"
+#include "garam/kernels/cuda/early_launch.cuh"
 
 namespace garam::cuda {
 namespace {
@@ -22,6 +27,8 @@ constexpr int kGroupsPerBlock = kThreads * kUnrolled;
 constexpr int kCells = 32;
 constexpr int kMostThresholds = 15;
 constexpr int kMapCodes = 256;
+constexpr int kMostShift = 8;  // of blocks that lanes share
+static_assert(kGroupsPerBlock * kGroup == kSummedElements);
 constexpr float kLeastScale = 1e-38f;
 
 struct Thresholds {
@@ -146,15 +153,26 @@ struct Work {
     std::int64_t elements;
     std::uint8_t* codes;
     float* absmax;
+    double* sums;  // nullptr: not double
     int block_shift;
     bool values_aligned, codes_aligned;
     Thresholds thresholds;
 };
 
+// Sums are the host's (four_bit.cpp): strided over as many as there are lanes, then of halves.
+__device__ __forceinline__ double sum_of_lanes(double x) {
+#pragma unroll
+    for (int offset = kWarp / 2; offset > 0; offset /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, offset);
+    return x;
+}
+
 // Blocks of up to 256 values: of 4, 8, 16 or all lanes of a warp.
 template <typename In, bool kFp4>
 __global__ void __launch_bounds__(kThreads) quantize_blocks(const __grid_constant__ Work work) {
     __shared__ Cells cells;
+    __shared__ float found[kGroupsPerBlock * kGroup / 32];
+    if (work.sums != nullptr) let_next_begin();
     make_cells<kFp4>(work.thresholds, cells);
     const int lanes = 1 << (work.block_shift - 3);
     const std::int64_t first =
@@ -175,12 +193,22 @@ __global__ void __launch_bounds__(kThreads) quantize_blocks(const __grid_constan
 #pragma unroll
     for (int u = 0; u < kUnrolled; ++u) {
         const std::int64_t group = first + u * kThreads;
-        if (group * kGroup >= work.elements) break;
         const float absmax = __uint_as_float(largest[u]);
+        if (work.sums != nullptr && threadIdx.x % lanes == 0)
+            found[(u * kThreads + threadIdx.x) * kGroup >> work.block_shift] = absmax;
+        if (group * kGroup >= work.elements) continue;
         if (threadIdx.x % lanes == 0) work.absmax[group * kGroup >> work.block_shift] = absmax;
         write_codes<kFp4>(x[u], inverse_of(absmax), cells, work.codes, group, work.elements,
                           work.codes_aligned);
     }
+    if (work.sums == nullptr) return;
+    __syncthreads();
+    if (threadIdx.x >= kWarp) return;
+    double sum = 0;
+    for (int i = threadIdx.x; i < kSummedElements >> work.block_shift; i += kWarp)
+        sum += static_cast<double>(found[i]);
+    sum = sum_of_lanes(sum);
+    if (threadIdx.x == 0) work.sums[blockIdx.x] = sum;
 }
 
 // Larger ones: a warp each.
@@ -213,96 +241,129 @@ __global__ void __launch_bounds__(kThreads)
                           work.codes_aligned);
 }
 
-// Double quantisation. The order of sums is the host's: within a nested block, then over these.
-constexpr int kSumThreads = 32;
-
-__global__ void __launch_bounds__(kSumThreads)
-    sum_nested_blocks(const float* absmax, std::int64_t blocks, int nested_shift, double* sums) {
-    // A warp brings tiles of 32 values of each of its 32 nested blocks; a lane adds up its own.
-    __shared__ float tile[kSumThreads][kSumThreads + 1];
-    const int lane = static_cast<int>(threadIdx.x);
-    const std::int64_t nested = std::int64_t{1} << nested_shift;
-    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kSumThreads;
-    double sum = 0;
-    for (std::int64_t within = 0; within < nested; within += kSumThreads) {
-#pragma unroll 8
-        for (int n = 0; n < kSumThreads; ++n) {
-            const std::int64_t i = (first + n) * nested + within + lane;
-            tile[n][lane] = within + lane < nested && i < blocks ? absmax[i] : 0.0f;
-        }
-        __syncwarp();
-#pragma unroll 8
-        for (int i = 0; i < kSumThreads; ++i)
-            sum += static_cast<double>(tile[lane][i]);
-        __syncwarp();
-    }
-    if ((first + lane) * nested < blocks) sums[first + lane] = sum;
-}
-
+// The sums of large blocks: a warp each, of up to 16.
 __global__ void __launch_bounds__(kThreads)
-    mean_of_sums(const double* sums, std::int64_t count, std::int64_t blocks, float* offset) {
-    __shared__ double tile[2][kThreads];
-    const auto thread = static_cast<int>(threadIdx.x);
-    double sum = 0;
-    int slot = 0;
-    for (std::int64_t begin = 0; begin < count; begin += kThreads, slot ^= 1) {
-        tile[slot][thread] = begin + thread < count ? sums[begin + thread] : 0.0;
-        __syncthreads();
-        if (thread == 0) {
-#pragma unroll 16
-            for (int i = 0; i < kThreads; ++i)
-                sum += tile[slot][i];  // zeros at the end change no sum of magnitudes
-        }
-    }
-    if (thread == 0) *offset = static_cast<float>(sum / static_cast<double>(blocks));
+    sum_large_blocks(const float* absmax, std::int64_t blocks, int block_shift, double* sums,
+                     std::int64_t count) {
+    let_next_begin();
+    const std::int64_t own =
+        static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+    if (own >= count) return;  // a whole warp
+    const auto lane = static_cast<int>(threadIdx.x % kWarp);
+    const int each = kSummedElements >> block_shift;
+    const std::int64_t block = own * each + lane;
+    const float x = lane < each && block < blocks ? absmax[block] : 0.0f;
+    const double sum = sum_of_lanes(static_cast<double>(x));
+    if (lane == 0) sums[own] = sum;
 }
 
 struct Map {
     float at[kMapCodes];
 };
 
+constexpr int kAtOnce = 8;  // absmax of a lane
+
 // As nearest_code() of quant/dynamic_map.h: at a midpoint the even one of two codes.
-__device__ __forceinline__ std::uint8_t nearest_code(const float* map, float x) {
-    unsigned upper = 0;
+__device__ __forceinline__ void nearest_codes(const float* map, const float (&x)[kAtOnce],
+                                              unsigned (&codes)[kAtOnce]) {
+    unsigned upper[kAtOnce] = {};
 #pragma unroll
-    for (unsigned step = 128; step > 0; step /= 2)
-        upper += x > map[upper + step - 1] ? step : 0;
-    upper += x > map[upper] ? 1 : 0;
-    if (upper == 0) return 0;
-    if (upper == 256) return 255;
-    const float midpoint = __fmul_rn(__fadd_rn(map[upper - 1], map[upper]), 0.5f);
-    const bool takes_upper = x > midpoint || (x == midpoint && upper % 2 == 0);
-    return static_cast<std::uint8_t>(takes_upper ? upper : upper - 1);
+    for (unsigned step = 128; step > 0; step /= 2) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+            upper[i] += x[i] > map[upper[i] + step - 1] ? step : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+        const unsigned u = upper[i] + (x[i] > map[upper[i]] ? 1 : 0);
+        const float below = map[u == 0 ? 0 : u - 1];
+        const float midpoint = __fmul_rn(__fadd_rn(below, map[u == 256 ? 255 : u]), 0.5f);
+        const bool takes_upper = x[i] > midpoint || (x[i] == midpoint && u % 2 == 0);
+        codes[i] = u != 0 && (u == 256 || !takes_upper) ? u - 1 : u;
+    }
 }
 
-// A block of threads for each nested block.
-__global__ void __launch_bounds__(kThreads)
-    quantize_absmax(const float* absmax, std::int64_t blocks, int nested_shift, const float* offset,
-                    const __grid_constant__ Map map, std::uint8_t* codes, float* nested_absmax) {
-    __shared__ float values[kMapCodes];
-    __shared__ std::uint32_t shared[kThreads / kWarp];
-    for (int i = static_cast<int>(threadIdx.x); i < kMapCodes; i += kThreads)
-        values[i] = map.at[i];
-    const float mean = *offset;
-    const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) << nested_shift;
-    const std::int64_t nested = std::int64_t{1} << nested_shift;
-    const std::int64_t end = begin + nested < blocks ? begin + nested : blocks;
-    std::uint32_t largest = 0;
-    for (std::int64_t i = begin + threadIdx.x; i < end; i += kThreads)
-        largest = max(largest, __float_as_uint(__fsub_rn(absmax[i], mean)) & 0x7fffffffu);
-#pragma unroll
-    for (int shift = kWarp / 2; shift > 0; shift /= 2)
-        largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, shift));
-    if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = largest;
+struct Absmax {
+    const float* absmax;
+    std::int64_t blocks;
+    int nested_shift;
+    const double* sums;
+    std::int64_t num_sums;
+    std::uint8_t* codes;
+    float* nested_absmax;
+    float* offset;
+    Map map;
+};
+
+// The same in all threads.
+__device__ __forceinline__ double sum_of_sums(const Absmax& work, double (&shared)[kThreads]) {
+    static_assert(kThreads == 256);
+    double own = 0;
+#pragma unroll 8
+    for (std::int64_t i = threadIdx.x; i < work.num_sums; i += kThreads)
+        own += work.sums[i];
+    shared[threadIdx.x] = own;
     __syncthreads();
+    const auto halves = [&](int i) {
+        const auto quarters = [&](int j) { return shared[j] + shared[j + 128]; };
+        return quarters(i) + quarters(i + 64);
+    };
+    const auto lane = static_cast<int>(threadIdx.x % kWarp);
+    return sum_of_lanes(halves(lane) + halves(lane + 32));
+}
+
+// A warp for each nested block.
+__global__ void __launch_bounds__(kThreads) quantize_absmax(const __grid_constant__ Absmax work) {
+    __shared__ float values[kMapCodes];
+    __shared__ double shared[kThreads];
+    values[threadIdx.x] = work.map.at[threadIdx.x];
+    static_assert(kThreads == kMapCodes);
+    wait_for_previous();
+    const float mean =
+        static_cast<float>(sum_of_sums(work, shared) / static_cast<double>(work.blocks));
+    if (blockIdx.x == 0 && threadIdx.x == 0) *work.offset = mean;
+
+    const std::int64_t size = std::int64_t{1} << work.nested_shift;
+    const auto lane = static_cast<std::int64_t>(threadIdx.x % kWarp);
+    for (std::int64_t nested =
+             static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+         nested << work.nested_shift < work.blocks;
+         nested += static_cast<std::int64_t>(gridDim.x) * (kThreads / kWarp)) {
+        const std::int64_t begin = nested << work.nested_shift;
+        const std::int64_t end = min(begin + size, work.blocks);
+        // Elements i, i + 32, … without the mean, zeros beyond the end.
+        const auto load = [&](std::int64_t i, float(&x)[kAtOnce]) {
 #pragma unroll
-    for (int w = 0; w < kThreads / kWarp; ++w)
-        largest = max(largest, shared[w]);
-    const float whole = __uint_as_float(largest);
-    if (threadIdx.x == 0) nested_absmax[blockIdx.x] = whole;
-    const float inverse = reciprocal(whole);
-    for (std::int64_t i = begin + threadIdx.x; i < end; i += kThreads)
-        codes[i] = nearest_code(values, __fmul_rn(__fsub_rn(absmax[i], mean), inverse));
+            for (int e = 0; e < kAtOnce; ++e)
+                x[e] = i + e * kWarp < end ? __fsub_rn(work.absmax[i + e * kWarp], mean) : 0.0f;
+        };
+        float x[kAtOnce];
+        std::uint32_t largest = 0;
+        for (std::int64_t i = begin + lane; i < end; i += kWarp * kAtOnce) {
+            load(i, x);
+#pragma unroll
+            for (int e = 0; e < kAtOnce; ++e)
+                largest = max(largest, __float_as_uint(x[e]) & 0x7fffffffu);
+        }
+#pragma unroll
+        for (int offset = kWarp / 2; offset > 0; offset /= 2)
+            largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+        const float whole = __uint_as_float(largest);
+        if (lane == 0) work.nested_absmax[nested] = whole;
+        const float inverse = reciprocal(whole);
+        for (std::int64_t i = begin + lane; i < end; i += kWarp * kAtOnce) {
+            load(i, x);
+#pragma unroll
+            for (int e = 0; e < kAtOnce; ++e)
+                x[e] = __fmul_rn(x[e], inverse);
+            unsigned codes[kAtOnce];
+            nearest_codes(values, x, codes);
+#pragma unroll
+            for (int e = 0; e < kAtOnce; ++e)
+                if (i + e * kWarp < end)
+                    work.codes[i + e * kWarp] = static_cast<std::uint8_t>(codes[e]);
+        }
+    }
 }
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -318,12 +379,13 @@ void quantize_values(StreamHandle stream, const Quantize& x) {
               x.elements,
               static_cast<std::uint8_t*>(x.codes),
               x.absmax,
+              x.absmax_codes != nullptr ? x.sums : nullptr,
               x.block_shift,
               is_aligned(x.values, 16),
               is_aligned(x.codes, 4),
               {}};
     std::copy_n(x.thresholds, kFp4 ? 7 : 15, work.thresholds.at);
-    if (x.block_shift <= 8) {
+    if (x.block_shift <= kMostShift) {
         const std::int64_t groups = ceil_div(x.elements, kGroup);
         quantize_blocks<In, kFp4>
             <<<static_cast<unsigned>(ceil_div(groups, kGroupsPerBlock)), kThreads, 0, stream>>>(
@@ -337,18 +399,36 @@ void quantize_values(StreamHandle stream, const Quantize& x) {
     check_launch("quantize");
 }
 
+int multiprocessors() {
+    int device = 0;
+    int count = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+    return std::max(count, 1);
+}
+
 void quantize_scales(StreamHandle stream, const Quantize& x) {
-    const std::int64_t blocks = ceil_div(x.elements, std::int64_t{1} << x.block_shift);
-    const std::int64_t nested = ceil_div(blocks, std::int64_t{1} << x.nested_shift);
-    Map map;
-    std::copy_n(x.map, kMapCodes, map.at);
-    sum_nested_blocks<<<static_cast<unsigned>(ceil_div(nested, kSumThreads)), kSumThreads, 0,
-                        stream>>>(x.absmax, blocks, x.nested_shift, x.sums);
-    check_launch("quantize");
-    mean_of_sums<<<1, kThreads, 0, stream>>>(x.sums, nested, blocks, x.offset);
-    check_launch("quantize");
-    quantize_absmax<<<static_cast<unsigned>(nested), kThreads, 0, stream>>>(
-        x.absmax, blocks, x.nested_shift, x.offset, map, x.absmax_codes, x.nested_absmax);
+    constexpr int kWarps = kThreads / kWarp;
+    Absmax work{x.absmax,
+                ceil_div(x.elements, std::int64_t{1} << x.block_shift),
+                x.nested_shift,
+                x.sums,
+                ceil_div(x.elements, kSummedElements),
+                x.absmax_codes,
+                x.nested_absmax,
+                x.offset,
+                {}};
+    std::copy_n(x.map, kMapCodes, work.map.at);
+    if (x.block_shift > kMostShift) {
+        sum_large_blocks<<<static_cast<unsigned>(ceil_div(work.num_sums, kWarps)), kThreads, 0,
+                           stream>>>(x.absmax, work.blocks, x.block_shift, x.sums, work.num_sums);
+        check_launch("quantize");
+    }
+    const std::int64_t nested = ceil_div(work.blocks, std::int64_t{1} << x.nested_shift);
+    const std::int64_t blocks = std::min<std::int64_t>(ceil_div(nested, kWarps),
+                                                       2 * multiprocessors());  // each adds sums
+    launch_early(quantize_absmax, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream,
+                 work);
     check_launch("quantize");
 }
 

@@ -1,5 +1,5 @@
 // Sizes of the kernel of few rows against quantised weights (quantized_row_matmul.cu), by which a plan without a card
-// knows what it will take.
+// knows what it will take, and where its lanes find their columns.
 #pragma once
 
 #include <cstdint>
@@ -10,39 +10,46 @@ namespace garam::cuda::quantized_row {
 
 constexpr int kThreads = 384;
 constexpr int kWarps = kThreads / 32;
-constexpr int kStages = 2;
-constexpr int kAhead = 3;
-constexpr int kTile = 8;  // rows of the weight
-constexpr int kStep =
-    256;  // columns of it: a lane copies two vectors and holds one absmax (or two)
+constexpr int kStages = 2;  // steps that are loaded together
+constexpr int kAhead = 8;   // steps that a warp asks for at its beginning beside kStages
+constexpr int kTile = 16;   // rows of the weight
+constexpr int kStep = 128;  // columns of it: four lanes of a row have a vector of codes each
+constexpr int kLaneColumns = kStep / 4;
 constexpr int kPairs = 256;
 constexpr int kAbsmaxCodes = 256;
-// Pairs and copies under way share memory: each pair, in its 32 banks, begins a line of 256 bytes, so that one
-// instruction makes its address of the byte and the lane; the other half is that of a row of a step.
+// A pair, in its 32 banks, begins a line of 256 bytes, so that one instruction makes its address of the byte and the
+// lane; the other half of a line is not used.
 constexpr int kLine = 256;
-constexpr int kWarpBytes = kTile * kLine;
-constexpr int kStageBytes = kWarps * kWarpBytes;
-static_assert(kStages * kStageBytes <= kPairs * kLine && kStep / 2 == kLine / 2);
-// Of a block: what a large card has with the largest of heads.
-constexpr std::int64_t kMostTiles = 128;
-constexpr std::int64_t kMostTilesRows = 512;  // times rows of a
-constexpr std::int64_t kRowPad = 8;           // elements that put rows of a into other banks
+// Of a block.
+constexpr std::int64_t kMostWeightRows = 1024;
+constexpr std::int64_t kMostSums = 4096;  // rows of the weight times rows of a
+
+// Vectors of 8 columns of a row of a, as a step lies in shared memory: those that the four lanes read at once are
+// neighbours. Rows begin in other banks.
+constexpr int kStepVectors = kStep / 8;
+constexpr int kVectorsOfRowPad = 4;
+constexpr int vector_place(int vector) {
+    return (vector & ~(kStepVectors - 1)) | (vector & 3) << 2 | (vector >> 2 & 3);
+}
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
     return (a + b - 1) / b;
 }
+constexpr std::int64_t most_weight_rows(std::int64_t m) {
+    return kMostSums / m < kMostWeightRows ? kMostSums / m : kMostWeightRows;
+}
 
-// Shared memory behind pairs and copies, in order.
+// Shared memory behind the pairs, in order. `rows`: of the weight.
 struct Layout {
-    std::int64_t map = 0, continued = 0, sums = 0, rows = 0, bytes = 0;
+    std::int64_t map = 0, continued = 0, sums = 0, a = 0, bytes = 0;
 };
-constexpr Layout layout_of(std::int64_t m, std::int64_t k, std::int64_t tiles) {
+constexpr Layout layout_of(std::int64_t m, std::int64_t k, std::int64_t rows) {
     Layout at;
     at.map = kPairs * kLine;
     at.continued = at.map + kAbsmaxCodes * 4;
     at.sums = at.continued + kWarps * kTile * m * 4;
-    at.rows = at.sums + tiles * kTile * m * 4;
-    at.bytes = at.rows + m * ((k + kStep - 1) / kStep * kStep + kRowPad) * 2;
+    at.a = at.sums + ceil_div(rows, kTile) * kTile * m * 4;
+    at.bytes = at.a + m * (ceil_div(k, kStep) * kStepVectors + kVectorsOfRowPad) * 16;
     return at;
 }
 
@@ -50,7 +57,7 @@ constexpr std::int64_t kMostShared = 98 << 10;  // a block's, of the smaller car
 
 inline bool takes_weight(const QuantizedWeight& weight) {
     constexpr std::int64_t kMost = std::int64_t{1} << 30;
-    return is_four_bit(weight.format) && weight.columns % 32 == 0 && weight.columns > 0 &&
+    return is_four_bit(weight.format) && weight.columns % kLaneColumns == 0 && weight.columns > 0 &&
            weight.columns <= kMost && weight.rows <= kMost &&
            (weight.rows + kTile) * weight.columns < std::int64_t{1} << 32;
 }

@@ -1,15 +1,17 @@
 // Tensor cores multiply the 16 values of the table, so that decoding is a look-up of two codes at once: a byte of
-// codes picks a pair of bf16 from 256, which each lane has in a bank of shared memory of its own. A tile is 8 rows of
-// the weight, a step 256 of its columns. Products over 64 (32) codes, within one block of each row, begin at zero
-// and are added to the tile's sums times absmax. Up to 16 rows of a cost what one does, but for its loads.
+// codes picks a pair of bf16 from 256, which each lane has in a bank of shared memory of its own. A tile is 16 rows
+// of the weight, a step 128 of its columns, of which each of four lanes has 32 in registers. The rows of a are columns
+// of the product, eight, and each takes two of them (or four): one for each run of 64 (or 32) columns of the step, with
+// zeros for the others. So the sum over a block's codes is multiplied by absmax in fp32, and up to four (two) rows of a
+// cost what one does.
 //
-// About 3.7 instructions a weight, of the 4.9 that the bandwidth of a large card leaves time for, and look-ups fill
-// two thirds of the time of shared memory.
+// About 2.4 instructions a weight, of the 4.9 that the bandwidth of a large card leaves time for. Look-ups, loads and
+// shuffles take 52 cycles of a multiprocessor's shared memory a step, where the bandwidth brings one in 79.
 //
-// The tiles are divided among as many blocks as there are multiprocessors, the steps of a block's tiles among its
-// warps. Each warp keeps kStages steps on their way to shared memory, and has asked for kAhead more to come to L2,
-// from its first instruction to its last step; as in row_matmul.cu this begins while the work ahead still runs.
-// A tile's sum may be cut between warps: the parts are added in the warps' order.
+// The rows are divided among as many blocks as there are multiprocessors, the steps of a block's tiles among its
+// warps. A warp multiplies kStages steps while it loads as many, and has asked for kAhead more to come to L2 at its
+// beginning; as in row_matmul.cu this begins while the work ahead still runs. A tile's sum may be cut between warps:
+// the parts are added in the warps' order.
 #include <algorithm>
 
 #include "garam/kernels/cuda/early_launch.cuh"
@@ -41,24 +43,46 @@ struct Work : MadeRow {
 __device__ __forceinline__ void prefetch(const void* place) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(place));
 }
-// Nothing is read when `inside` is false, and x has no meaning then.
+// Codes that this block alone reads; their neighbours come to L2 with them. Nothing is read when `inside` is false,
+// and x has no meaning then.
+__device__ __forceinline__ void load_codes_if(bool inside, std::uint32_t (&x)[4],
+                                              const std::uint8_t* place) {
+    asm volatile(
+        "{ .reg .pred inside; setp.ne.u32 inside, %5, 0;\n"
+        "@inside ld.global.nc.L1::no_allocate.L2::256B.v4.b32 {%0, %1, %2, %3}, [%4]; }\n"
+        : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+        : "l"(place), "r"(static_cast<std::uint32_t>(inside)));
+}
+// Zero when `inside` is false.
+__device__ __forceinline__ std::uint32_t load_byte_if(bool inside, const void* place) {
+    std::uint32_t x;
+    asm volatile(
+        "{ .reg .pred inside; setp.ne.u32 inside, %2, 0;\n"
+        "mov.b32 %0, 0;\n"
+        "@inside ld.global.nc.u8 %0, [%1]; }\n"
+        : "=&r"(x)
+        : "l"(place), "r"(static_cast<std::uint32_t>(inside)));
+    return x;
+}
+__device__ __forceinline__ float load_float_if(bool inside, const float* place) {
+    float x;
+    asm volatile(
+        "{ .reg .pred inside; setp.ne.u32 inside, %2, 0;\n"
+        "mov.b32 %0, 0;\n"
+        "@inside ld.global.nc.f32 %0, [%1]; }\n"
+        : "=&f"(x)
+        : "l"(place), "r"(static_cast<std::uint32_t>(inside)));
+    return x;
+}
+// x stays as it was when `inside` is false.
 __device__ __forceinline__ void load_shared_16_if(bool inside, std::uint32_t (&x)[4],
                                                   std::uint32_t shared) {
     asm volatile(
         "{ .reg .pred inside; setp.ne.u32 inside, %5, 0;\n"
         "@inside ld.shared.v4.b32 {%0, %1, %2, %3}, [%4]; }\n"
-        : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+        : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3])
         : "r"(shared), "r"(static_cast<std::uint32_t>(inside))
         : "memory");
-}
-// c = a * b, from zero.
-__device__ __forceinline__ void multiply_first(float (&c)[4], const std::uint32_t (&a)[4],
-                                               std::uint32_t b0, std::uint32_t b1) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%10, %10, %10, %10};\n"
-        : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
 }
 
 __device__ __forceinline__ float element_of(const void* data, bool is_bf16, std::int64_t i) {
@@ -66,64 +90,77 @@ __device__ __forceinline__ float element_of(const void* data, bool is_bf16, std:
                    : static_cast<const float*>(data)[i];
 }
 
-// What a lane reads for a step beside codes: absmax of kScales blocks of its row, as f32 or a code.
-template <int kScales>
-struct Scales {
-    std::uint32_t value[kScales];
-    float nested[kScales];
+struct InSteps {
+    __device__ __forceinline__ static constexpr int of(int vector) { return vector_place(vector); }
+};
 
-    // `left`: columns from the first element to the end of the row.
-    __device__ __forceinline__ void read(const FourBitWork& weight, std::uint32_t element,
-                                         int left) {
-#pragma unroll
-        for (int s = 0; s < kScales; ++s) {
-            constexpr int kEach = 64 / kScales;
-            value[s] = 0;
-            nested[s] = 0;
-            if (s * kEach >= left) continue;
-            const std::uint32_t block = (element + s * kEach) >> weight.block_shift;
-            if (weight.nested_absmax != nullptr) {
-                value[s] = static_cast<const std::uint8_t*>(weight.absmax)[block];
-                nested[s] = weight.nested_absmax[block >> weight.nested_shift];
-            } else {
-                value[s] = static_cast<const std::uint32_t*>(weight.absmax)[block];
-            }
-        }
+// Absmax of blocks, or of nested ones and codes.
+struct Scales {
+    const float* absmax;
+    const std::uint8_t* codes;  // nullptr: not double
+    int block_shift, nested_shift;
+
+    __device__ __forceinline__ explicit Scales(const FourBitWork& weight)
+        : absmax(weight.nested_absmax != nullptr ? weight.nested_absmax
+                                                 : static_cast<const float*>(weight.absmax)),
+          codes(weight.nested_absmax != nullptr ? static_cast<const std::uint8_t*>(weight.absmax)
+                                                : nullptr),
+          block_shift(weight.block_shift),
+          nested_shift(weight.nested_absmax != nullptr ? weight.nested_shift : 0) {}
+};
+
+// What a lane reads for a step. kParts: runs of columns of a step that lie in one block of codes each, two of 64 or
+// four of 32; of 16 rows' parts a lane has one or two scales, as f32 or as codes.
+template <int kParts>
+struct Step {
+    static constexpr int kScales = kParts / 2;
+    std::uint32_t low[4], high[4];  // codes of rows lane / 4 and lane / 4 + 8
+    float absmax[kScales];          // of the blocks, or of nested ones
+    std::uint32_t code[kScales];    // of double quantisation
+
+    __device__ __forceinline__ void read_scale(const Scales& scales, int s, bool inside,
+                                               std::uint32_t element) {
+        const std::uint32_t block = element >> scales.block_shift;
+        absmax[s] = load_float_if(inside, scales.absmax + (block >> scales.nested_shift));
+        code[s] = load_byte_if(inside && scales.codes != nullptr, scales.codes + block);
     }
-    __device__ __forceinline__ float decode(int s, bool is_double, const float* map,
-                                            float offset) const {
-        return is_double ? __fadd_rn(__fmul_rn(map[value[s]], nested[s]), offset)
-                         : __uint_as_float(value[s]);
+    // Any bits of what it reads last of each.
+    __device__ __forceinline__ std::uint32_t last() const {
+        std::uint32_t x = low[3] | high[3];
+#pragma unroll
+        for (int s = 0; s < kScales; ++s)
+            x |= __float_as_uint(absmax[s]) | code[s];
+        return x;
+    }
+    __device__ __forceinline__ float scale(int s, bool is_double, const float* map,
+                                           float offset) const {
+        return is_double ? __fadd_rn(__fmul_rn(map[code[s]], absmax[s]), offset) : absmax[s];
     }
 };
 
-// kScaleCodes: columns, 64 or 32, that a product sums; they divide k and lie in one block.
-template <RowInput kInput, bool kTall, int kScaleCodes>
-__global__ void __launch_bounds__(kThreads, kTall ? 1 : 2)
+// Of kSets * 8 / kParts rows of a.
+template <RowInput kInput, int kParts, int kSets>
+__global__ void __launch_bounds__(kThreads, kSets == 1 && kParts == 2 ? 2 : 1)  // without spills
     quantized_row_matmul_kernel(const __grid_constant__ Work work) {
-    static_assert(kScaleCodes == 64 || kScaleCodes == 32);
-    constexpr int kScales = 64 / kScaleCodes;
+    static_assert(kParts == 2 || kParts == 4);
+    using Held = Step<kParts>;
     extern __shared__ uint4 shared_memory[];
     __shared__ float shared[kWarps];  // of a sum over the block
     const int thread = static_cast<int>(threadIdx.x);
     const int lane = thread % kWarp;
-    const int warp = thread / kWarp;
+    const int warp = __shfl_sync(0xffffffffu, thread / kWarp, 0);  // known to be the same in all
     const int m = work.m;
-    const int n = static_cast<int>(work.n);
     const int k = static_cast<int>(work.k);
-    const int all_tiles = (n + kTile - 1) / kTile;
-    const int first_tile =
-        static_cast<int>(static_cast<std::int64_t>(blockIdx.x) * all_tiles / gridDim.x);
-    const int tiles =
-        static_cast<int>(static_cast<std::int64_t>(blockIdx.x + 1) * all_tiles / gridDim.x) -
-        first_tile;
+    const auto first_row = static_cast<int>(blockIdx.x * work.n / gridDim.x);
+    const int weight_rows = static_cast<int>((blockIdx.x + 1) * work.n / gridDim.x) - first_row;
+    const int tiles = (weight_rows + kTile - 1) / kTile;
     const int steps = (k + kStep - 1) / kStep;  // of a tile
-    const Layout at = layout_of(m, k, tiles);
+    const Layout at = layout_of(m, k, weight_rows);
     char* const base = reinterpret_cast<char*>(shared_memory);
     float* const map = reinterpret_cast<float*>(base + at.map);
     float* const continued = reinterpret_cast<float*>(base + at.continued);
     float* const sums = reinterpret_cast<float*>(base + at.sums);
-    uint4* const rows = reinterpret_cast<uint4*>(base + at.rows);
+    uint4* const rows = reinterpret_cast<uint4*>(base + at.a);
     let_next_begin();
 
     const int total = tiles * steps;
@@ -132,188 +169,221 @@ __global__ void __launch_bounds__(kThreads, kTall ? 1 : 2)
     const int end = begin_of(warp + 1);
     const bool is_double = work.weight.nested_absmax != nullptr;
 
-    // A lane copies vector lane % 8 of rows lane / 8 and 4 more of the tile, and holds the scales of its own columns of
-    // row lane / 4; beyond the last row this is read again. Units of 32 bytes are put in another order in each row,
-    // so that rows lie in other banks.
-    const std::uint32_t own_ring =
-        shared_address(base) + static_cast<std::uint32_t>(warp * kWarpBytes + kLine / 2);
-    const std::uint32_t copy_to = static_cast<std::uint32_t>(
-        lane / 8 * kLine + ((lane % 8 / 2) ^ (lane / 8)) * 32 + lane % 2 * 16);
-    // Rows follow each other in memory, so that what lies beyond the last one is told by its place. 32 bits count
-    // elements.
-    const std::uint32_t elements = static_cast<std::uint32_t>(n) * static_cast<std::uint32_t>(k);
-    const auto first_element = [&](int row, int column) {
-        return static_cast<std::uint32_t>((first_tile + begin / steps) * kTile + row) *
-                   static_cast<std::uint32_t>(k) +
-               static_cast<std::uint32_t>(begin % steps * kStep + column);
-    };
-    std::uint32_t copied = first_element(lane / 8, lane % 8 * 32);
-    std::uint32_t scaled = first_element(lane / 4, lane % 4 * 64);
-    int copied_within = begin % steps;
-    const auto copy = [&](int stage, bool any, Scales<kScales>& scales) {
-        if (any) {
-            const int left = k - copied_within * kStep;  // columns of the row
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const std::uint32_t element = copied + static_cast<std::uint32_t>(4 * i * k);
-                const bool inside = lane % 8 * 32 < left && element < elements;
-                const std::uint8_t* const from = work.weight.codes + (inside ? element / 2 : 0);
-                copy_async_16(own_ring + copy_to + stage * kStageBytes + i * 4 * kLine, from,
-                              inside);
-                if (inside && lane % 8 * 32 + kAhead * kStep < left)
-                    prefetch(from + kAhead * (kStep / 2));
-            }
-            scales.read(work.weight, scaled, scaled < elements ? left - lane % 4 * 64 : 0);
-            ++copied_within;
-            copied += kStep;
-            scaled += kStep;
-            if (copied_within == steps) {
-                copied_within = 0;
-                copied += static_cast<std::uint32_t>(kTile * k - steps * kStep);
-                scaled += static_cast<std::uint32_t>(kTile * k - steps * kStep);
-            }
-        }
-        copy_async_commit();
-    };
-    Made<kInput, kThreads, kStages>::begin(work, rows);
-    Scales<kScales> scales_at[kStages];
-#pragma unroll
-    for (int stage = 0; stage < kStages; ++stage)
-        copy(stage, begin + stage < end, scales_at[stage]);
+    // Fragments: lane 4 g + t has rows g and g + 8 of a tile and columns [32 t, 32 t + 32) of a step, and column g of
+    // a's side, which is part g % kParts of row g / kParts; sums of rows g and g + 8 in columns 2 t and 2 t + 1.
+    const int g = lane / 4;
+    const int t = lane % 4;
 
-    // Tables, and what the end adds, which is asked for now.
-    const std::uint32_t pairs_at = shared_address(base);
-    const auto own_bank = static_cast<std::uint32_t>(lane * 4);
-    for (int code = warp; code < kPairs; code += kWarps)
-        store_shared_4(pairs_at + static_cast<std::uint32_t>(code * kLine) + own_bank,
-                       pack(work.weight.table[code / kCodes] * work.pair_scale,
-                            work.weight.table[code % kCodes] * work.pair_scale));
+    // 32 bits count elements.
+    int to_load_within = begin % steps;
+    int rows_to_load = weight_rows - begin / steps * kTile - g;  // from this lane's on
+    const std::int64_t first_code = first_row + begin / steps * kTile + g;
+    const std::uint8_t* codes =
+        work.weight.codes + (first_code * k + to_load_within * kStep + t * kLaneColumns) / 2;
+    const std::int64_t to_high = std::int64_t{4} * k;  // bytes of 8 rows
+    const std::int64_t to_next_tile = std::int64_t{8} * k - std::int64_t{steps} * (kStep / 2);
+    const Scales scales(work.weight);
+    const int scale_row = kParts == 2 ? t / 2 * 8 : 0;
+    const int scale_column = kParts == 2 ? t % 2 * 64 : t * 32;
+    auto element = static_cast<std::uint32_t>((first_code + scale_row) * k +
+                                              to_load_within * kStep + scale_column);
+    const auto load = [&](Held& held, bool any) {
+        const int left = k - to_load_within * kStep;  // columns of the rows
+        const bool in_columns = any && t * kLaneColumns < left;
+        load_codes_if(in_columns && rows_to_load > 0, held.low, codes);
+        load_codes_if(in_columns && rows_to_load > 8, held.high, codes + to_high);
+        const bool has_scale = any && scale_column < left;
+        held.read_scale(scales, 0, has_scale && rows_to_load > scale_row, element);
+        if constexpr (kParts == 4)
+            held.read_scale(scales, 1, has_scale && rows_to_load > 8,
+                            element + static_cast<std::uint32_t>(8 * k));
+        codes += kStep / 2;
+        element += kStep;
+        if (++to_load_within == steps) {
+            to_load_within = 0;
+            rows_to_load -= kTile;
+            codes += to_next_tile;
+            element += static_cast<std::uint32_t>(kTile * k - steps * kStep);
+        }
+    };
+    Held held[2][kStages];
+    const auto load_stages = [&](Held(&to)[kStages], int first) {
+#pragma unroll
+        for (int stage = 0; stage < kStages; ++stage)
+            load(to[stage], first + stage < end);
+    };
+    load_stages(held[0], begin);
+    // What comes behind that in the same rows, to L2: a sector of 32 bytes a lane.
+    if (lane / 2 < weight_rows - begin / steps * kTile) {
+        const std::int64_t row = first_row + begin / steps * kTile + lane / 2;
+        const int column = (begin % steps + kStages) * kStep + lane % 2 * 64;
+        const std::uint8_t* const from = work.weight.codes + (row * k + column) / 2;
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i)
+            if (begin + kStages + i < end && column + i * kStep < k)
+                prefetch(from + i * (kStep / 2));
+    }
+    using Row = Made<kInput, kThreads, 1, InSteps>;
+    Row::begin(work, rows);
+    copy_async_commit();
+
+    // Tables: a value a lane, of which four lines of pairs are written at once.
+    const std::uint32_t value =
+        pack(work.weight.table[lane % kCodes] * work.pair_scale, 0.0f) & 0xffffu;
+    for (int line = 4 * warp; line < kPairs; line += 4 * kWarps) {
+        const int code = line + lane / 8;
+        const std::uint32_t first = __shfl_sync(0xffffffffu, value, code / kCodes);
+        const std::uint32_t pair = first | __shfl_sync(0xffffffffu, value, code % kCodes) << 16;
+        *reinterpret_cast<uint4*>(base + code * kLine + lane % 8 * 16) =
+            make_uint4(pair, pair, pair, pair);
+    }
     float offset = 0;
     if (is_double) {
         offset = *work.weight.offset;
         if (thread < kMapCodes) map[thread] = work.weight.map[thread];
     }
-    const int first_row = first_tile * kTile;
-    const int weight_rows = min(tiles * kTile, n - first_row);
     const auto* const tail_weight = static_cast<const Bf16*>(work.tail_weight.data);
     for (int i = thread; work.tail_columns > 0 && i < weight_rows; i += kThreads) {
-        for (int t = 0; t < work.tail_columns; t += 64)
-            prefetch(tail_weight + (first_row + i) * work.tail_weight.pitch + t);
+        for (int column = 0; column < work.tail_columns; column += 64)
+            prefetch(tail_weight + (first_row + i) * work.tail_weight.pitch + column);
     }
     wait_for_previous();
 
-    const int row_vectors = steps * kStep / kElements;
-    const int row_pitch = row_vectors + static_cast<int>(kRowPad) / kElements;
+    const int row_vectors = steps * kStepVectors;
+    const int row_pitch = row_vectors + kVectorsOfRowPad;
     const int vectors = k / kElements;
     if constexpr (kInput == RowInput::given) {
         for (int r = 0; r < m; ++r) {
-            const Bf16* const from = static_cast<const Bf16*>(work.a.data) + r * work.a.pitch;
+            const auto* const from = reinterpret_cast<const uint4*>(
+                static_cast<const Bf16*>(work.a.data) + r * work.a.pitch);
             for (int v = thread; v < row_vectors; v += kThreads)
-                rows[r * row_pitch + v] =
-                    v < vectors ? load_vector_of(from, v) : make_uint4(0, 0, 0, 0);
+                copy_async_16(shared_address(rows + r * row_pitch + InSteps::of(v)),
+                              from + (v < vectors ? v : 0), v < vectors);
         }
+        copy_async_commit();
     } else {
         for (int v = vectors + kThreads - 1 - thread; v < row_vectors; v += kThreads)
-            rows[v] = make_uint4(0, 0, 0, 0);
-        Made<kInput, kThreads, kStages>::write(work, rows, shared);
+            rows[InSteps::of(v)] = make_uint4(0, 0, 0, 0);
+        Row::write(work, rows, shared);
     }
+    // What is added to sum number i of the block; of a thread's first one now, while the rows come.
+    const auto added = [&](int i) {
+        const int a_row = i / weight_rows;
+        const std::int64_t column = first_row + i - a_row * weight_rows;
+        float sum = 0;
+        if (work.tail_columns > 0) {
+            const Bf16* const own_tail =
+                static_cast<const Bf16*>(work.tail.data) + a_row * work.tail.pitch;
+            for (int v = 0; v < work.tail_columns / kElements; ++v)
+                sum = add_products(load_vector_of(own_tail, v),
+                                   load_vector_of(tail_weight + column * work.tail_weight.pitch, v),
+                                   sum);
+            sum *= work.tail_alpha;
+        }
+        if (work.addend.data != nullptr)
+            sum += element_of(work.addend.data, work.c_is_bf16, a_row * work.addend.pitch + column);
+        if (work.bias != nullptr) sum += element_of(work.bias, work.c_is_bf16, column);
+        return sum;
+    };
+    const float first_added = thread < weight_rows * m ? added(thread) : 0.0f;
+    copy_async_wait<0>();
     __syncthreads();
 
-    // Fragments: lane 4 g + t has row g of a, and of the weight row g; sums of rows g (and g + 8) of a and rows
-    // 2 t and 2 t + 1 of the weight.
-    const int g = lane / 4;
-    const int t = lane % 4;
+    const int own_part = kParts == 2 ? t / 2 : t;
+    const int own_a_row = g / kParts;
+    constexpr int kSetRows = 8 / kParts;
     const std::uint32_t own_a =
-        shared_address(rows) +
-        static_cast<std::uint32_t>(g * row_pitch * 16 + t * (kScaleCodes / 2));
-    const std::uint32_t next_a = static_cast<std::uint32_t>(8 * row_pitch * 16);
+        shared_address(rows) + static_cast<std::uint32_t>((own_a_row * row_pitch + t) * 16);
+    const auto to_next_set = static_cast<std::uint32_t>(kSetRows * row_pitch * 16);
+    const auto own_bank = static_cast<std::uint32_t>(lane * 4);
     const auto pair_at = [&](std::uint32_t word, unsigned byte) {
-        return load_shared_4(pairs_at + __byte_perm(word, own_bank, 0x5504u + (byte << 4)));
+        return *reinterpret_cast<const std::uint32_t*>(
+            base + __byte_perm(word, own_bank, 0x5504u + (byte << 4)));
     };
-    constexpr int kHalves = kTall ? 2 : 1;
-    float sum[kHalves][2] = {};
+    bool reads_a[kSets];
+#pragma unroll
+    for (int s = 0; s < kSets; ++s)
+        reads_a[s] = own_part == g % kParts && s * kSetRows + own_a_row < m;
+    std::uint32_t x[kSets == 1 ? 2 : 1][4] = {};  // zeros where nothing is read
+    float sum[kSets][2] = {};
     int tile = begin / steps;
     int within = begin - tile * steps;
     float* place = within == 0 ? sums + tile * kTile * m : continued + warp * kTile * m;
-    const auto multiply = [&](int stage, int step) {
-        copy_async_wait<kStages - 1>();
-        __syncwarp();
-        float scale[kScales];
+    const auto multiply = [&](const Held& now, bool is_last) {
+        float own[Held::kScales];
 #pragma unroll
-        for (int s = 0; s < kScales; ++s)
-            scale[s] = scales_at[stage].decode(s, is_double, map, offset);
-        const std::uint32_t codes_at =
-            own_ring + static_cast<std::uint32_t>(stage * kStageBytes + g * kLine);
+        for (int s = 0; s < Held::kScales; ++s)
+            own[s] = now.scale(s, is_double, map, offset);
         const std::uint32_t a_at = own_a + static_cast<std::uint32_t>(within * kStep * 2);
-#pragma unroll 2  // without spills
-        for (int q = 0; q < kStep / 64; ++q) {
-            const std::uint32_t unit = codes_at + static_cast<std::uint32_t>((q ^ (g & 3)) * 32);
+        float product[kSets][4] = {};
 #pragma unroll
-            for (int s = 0; s < kScales; ++s) {
-                // Of kScaleCodes codes of row g this lane has a quarter.
-                std::uint32_t words[kScaleCodes / 32];
-                if constexpr (kScales == 1) {
-                    const float2 both = load_shared_pair(unit + t * 8);
-                    words[0] = __float_as_uint(both.x);
-                    words[1] = __float_as_uint(both.y);
-                } else {
-                    words[0] = load_shared_4(unit + s * 16 + t * 4);
-                }
-                // Of words 0 … 3 of a's vector the first and third go to one product, in rows g of its result, the
-                // others to another, in rows g + 8; the other half of each has no meaning.
-                float even[kHalves][4], odd[kHalves][4];
+        for (int w = 0; w < 4; ++w) {
+            const std::uint32_t first[4] = {pair_at(now.low[w], 0), pair_at(now.high[w], 0),
+                                            pair_at(now.low[w], 1), pair_at(now.high[w], 1)};
+            const std::uint32_t second[4] = {pair_at(now.low[w], 2), pair_at(now.high[w], 2),
+                                             pair_at(now.low[w], 3), pair_at(now.high[w], 3)};
 #pragma unroll
-                for (int w = 0; w < kScaleCodes / 32; ++w) {
-                    const std::uint32_t pairs[4] = {pair_at(words[w], 0), pair_at(words[w], 1),
-                                                    pair_at(words[w], 2), pair_at(words[w], 3)};
-#pragma unroll
-                    for (int h = 0; h < kHalves; ++h) {
-                        std::uint32_t x[4];
-                        load_shared_16_if(g + 8 * h < m, x,
-                                          a_at + h * next_a + q * 128 + s * 64 + w * 16);
-                        if (w == 0) {
-                            multiply_first(even[h], x, pairs[0], pairs[2]);
-                            multiply_first(odd[h], x, pairs[1], pairs[3]);
-                        } else {
-                            multiply_add(even[h], x, pairs[0], pairs[2]);
-                            multiply_add(odd[h], x, pairs[1], pairs[3]);
-                        }
-                    }
-                }
-                const float scale0 = __shfl_sync(0xffffffffu, scale[s], 8 * t + q);
-                const float scale1 = __shfl_sync(0xffffffffu, scale[s], 8 * t + 4 + q);
-#pragma unroll
-                for (int h = 0; h < kHalves; ++h) {
-                    sum[h][0] = fmaf(scale0, even[h][0] + odd[h][2], sum[h][0]);
-                    sum[h][1] = fmaf(scale1, even[h][1] + odd[h][3], sum[h][1]);
-                }
+            for (int s = 0; s < kSets; ++s) {
+                auto& a = x[kSets == 1 ? w % 2 : 0];
+                if (kSets > 1 && s * kSetRows >= m) break;
+                load_shared_16_if(reads_a[s], a, a_at + s * to_next_set + w * 64);
+                multiply_add(product[s], first, a[0], a[1]);
+                multiply_add(product[s], second, a[2], a[3]);
             }
         }
-        __syncwarp();
-        copy(stage, step + kStages < end, scales_at[stage]);
-        if (++within == steps || step + 1 == end) {
+        // Scales of rows g and g + 8 in this lane's two parts.
+        constexpr unsigned kAll = 0xffffffffu;
+        const int part = kParts == 2 ? 0 : t % 2 * 2;
+        const float low0 = __shfl_sync(kAll, own[0], part, 4);
+        const float low1 = __shfl_sync(kAll, own[0], part + 1, 4);
+        const float high0 = __shfl_sync(kAll, own[Held::kScales - 1], kParts == 2 ? 2 : part, 4);
+        const float high1 =
+            __shfl_sync(kAll, own[Held::kScales - 1], kParts == 2 ? 3 : part + 1, 4);
 #pragma unroll
-            for (int h = 0; h < kHalves; ++h) {
-                if (g + 8 * h < m) {
-                    place[2 * t * m + g + 8 * h] = sum[h][0];
-                    place[(2 * t + 1) * m + g + 8 * h] = sum[h][1];
+        for (int s = 0; s < kSets; ++s) {
+            sum[s][0] = fmaf(low1, product[s][1], fmaf(low0, product[s][0], sum[s][0]));
+            sum[s][1] = fmaf(high1, product[s][3], fmaf(high0, product[s][2], sum[s][1]));
+        }
+        if (++within == steps || is_last) {
+#pragma unroll
+            for (int s = 0; s < kSets; ++s) {
+                if constexpr (kParts == 4) {
+                    sum[s][0] += __shfl_xor_sync(kAll, sum[s][0], 1);
+                    sum[s][1] += __shfl_xor_sync(kAll, sum[s][1], 1);
                 }
-                sum[h][0] = 0;
-                sum[h][1] = 0;
+                const int a_row = s * kSetRows + 2 * t / kParts;
+                if (a_row < m && (kParts == 2 || t % 2 == 0)) {
+                    place[g * m + a_row] = sum[s][0];
+                    place[(g + 8) * m + a_row] = sum[s][1];
+                }
+                sum[s][0] = 0;
+                sum[s][1] = 0;
             }
             within = 0;
             ++tile;
             place = sums + tile * kTile * m;
         }
     };
-    // Unrolled: a scale that is moved to another register has to have arrived.
-#pragma unroll 1
-    for (int step = begin; step < end; step += kStages) {
+    // Loads are counted together, so that those of one half would wait for those of the other, were these not asked for
+    // afterwards: their addresses depend on what the others read, by a zero that the compiler does not know.
+    const auto zero = static_cast<std::uint32_t>(work.weight.block_shift) >> 8;
+    const auto half = [&](const Held(&now)[kStages], Held(&next)[kStages], int step) {
+        std::uint32_t arrived = 0;
 #pragma unroll
         for (int stage = 0; stage < kStages; ++stage)
-            if (step + stage < end) multiply(stage, step + stage);
+            arrived |= now[stage].last();
+        codes += arrived & zero;
+        element += arrived & zero;
+        load_stages(next, step + kStages);
+#pragma unroll
+        for (int stage = 0; stage < kStages; ++stage)
+            if (step + stage < end) multiply(now[stage], step + stage + 1 == end);
+    };
+#pragma unroll 1
+    for (int step = begin; step < end; step += 2 * kStages) {
+        half(held[0], held[1], step);
+        if (step + kStages < end) half(held[1], held[0], step + kStages);
     }
-    copy_async_wait<0>();
     __syncthreads();
 
     for (int i = thread; i < weight_rows * m; i += kThreads) {
@@ -327,23 +397,8 @@ __global__ void __launch_bounds__(kThreads, kTall ? 1 : 2)
             if (b > own * steps && b < (own + 1) * steps && b < begin_of(w + 1))
                 whole += continued[(w * kTile + row % kTile) * m + a_row];
         }
-        float result = work.alpha * whole;
-        const std::int64_t column = first_row + row;
-        if (work.tail_columns > 0) {
-            const Bf16* const own_tail =
-                static_cast<const Bf16*>(work.tail.data) + a_row * work.tail.pitch;
-            float tail = 0;
-            for (int v = 0; v < work.tail_columns / kElements; ++v)
-                tail = add_products(
-                    load_vector_of(own_tail, v),
-                    load_vector_of(tail_weight + column * work.tail_weight.pitch, v), tail);
-            result += work.tail_alpha * tail;
-        }
-        if (work.addend.data != nullptr)
-            result +=
-                element_of(work.addend.data, work.c_is_bf16, a_row * work.addend.pitch + column);
-        if (work.bias != nullptr) result += element_of(work.bias, work.c_is_bf16, column);
-        const std::int64_t to = a_row * work.c.pitch + column;
+        const float result = work.alpha * whole + (i == thread ? first_added : added(i));
+        const std::int64_t to = a_row * work.c.pitch + first_row + row;
         if (work.c_is_bf16)
             static_cast<Bf16*>(work.c.data)[to] = from_float<Bf16>(result);
         else
@@ -367,17 +422,20 @@ std::int64_t multiprocessors() {
 }
 // Of threads for n rows of a weight and m of a.
 std::int64_t blocks_for(std::int64_t n, std::int64_t m) {
-    const std::int64_t tiles = ceil_div(n, kTile);
-    return std::max(std::min(multiprocessors(), tiles),
-                    ceil_div(tiles, std::min(kMostTiles, kMostTilesRows / m)));
+    const std::int64_t at_once = std::min(multiprocessors(), n);
+    return at_once * ceil_div(n, at_once * most_weight_rows(m));
 }
 std::int64_t shared_bytes(std::int64_t m, std::int64_t n, std::int64_t k) {
-    return layout_of(m, k, ceil_div(ceil_div(n, kTile), blocks_for(n, m))).bytes;
+    return layout_of(m, k, ceil_div(n, blocks_for(n, m))).bytes;
+}
+// Columns of a step's parts: they divide k and lie in one block of codes each.
+int parts_of(std::int64_t k, int block_shift) {
+    return k % 64 == 0 && block_shift >= 6 ? 2 : 4;
 }
 
-template <RowInput kInput, bool kTall, int kScaleCodes>
+template <RowInput kInput, int kParts, int kSets>
 void launch(StreamHandle stream, const Work& work, bool early) {
-    const auto kernel = quantized_row_matmul_kernel<kInput, kTall, kScaleCodes>;
+    const auto kernel = quantized_row_matmul_kernel<kInput, kParts, kSets>;
     const auto bytes = static_cast<int>(shared_bytes(work.m, work.n, work.k));
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -390,25 +448,31 @@ void launch(StreamHandle stream, const Work& work, bool early) {
     check_launch("quantized_row_matmul");
 }
 
-template <RowInput kInput, bool kTall>
+template <RowInput kInput, int kParts>
 void launch_for(StreamHandle stream, const Work& work, bool early) {
-    if (work.k % 64 == 0 && work.weight.block_shift >= 6)
-        launch<kInput, kTall, 64>(stream, work, early);
+    if constexpr (kInput == RowInput::given) {
+        if (work.m > 8 / kParts) return launch<kInput, kParts, 4>(stream, work, early);
+    }
+    launch<kInput, kParts, 1>(stream, work, early);
+}
+template <RowInput kInput>
+void launch_for(StreamHandle stream, const Work& work, bool early) {
+    if (parts_of(work.k, work.weight.block_shift) == 2)
+        launch_for<kInput, 2>(stream, work, early);
     else
-        launch<kInput, kTall, 32>(stream, work, early);
+        launch_for<kInput, 4>(stream, work, early);
 }
 
 void launch_for(StreamHandle stream, RowInput input, const Work& work, bool early) {
     switch (input) {
         case RowInput::given:
-            return work.m > 8 ? launch_for<RowInput::given, true>(stream, work, early)
-                              : launch_for<RowInput::given, false>(stream, work, early);
+            return launch_for<RowInput::given>(stream, work, early);
         case RowInput::rms_norm:
-            return launch_for<RowInput::rms_norm, false>(stream, work, early);
+            return launch_for<RowInput::rms_norm>(stream, work, early);
         case RowInput::silu_mul:
-            return launch_for<RowInput::silu_mul, false>(stream, work, early);
+            return launch_for<RowInput::silu_mul>(stream, work, early);
         case RowInput::gelu_tanh_mul:
-            return launch_for<RowInput::gelu_tanh_mul, false>(stream, work, early);
+            return launch_for<RowInput::gelu_tanh_mul>(stream, work, early);
     }
 }
 
@@ -422,7 +486,8 @@ bool in_vectors(const Rows& rows, std::int64_t count) {
 // Rows of a that fit a block's memory beside the rest.
 std::int64_t rows_at_once(const QuantizedRowMatmul& x) {
     const std::int64_t most = std::max(x.shared_bytes - 1024, kMostShared);
-    std::int64_t rows = x.m;
+    std::int64_t rows =
+        std::min<std::int64_t>(x.m, 32 / parts_of(x.weight.columns, x.weight.block_shift));
     while (rows > 0 && shared_bytes(rows, x.weight.rows, x.weight.columns) > most)
         --rows;
     return rows;

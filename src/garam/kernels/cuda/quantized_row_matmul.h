@@ -47,7 +47,7 @@ inline bool quantized_row_matmul_makes(RowInput input, const QuantizedWeight& we
     using namespace quantized_row;
     return takes_weight(weight) &&
            (input != RowInput::rms_norm || weight.columns <= kRowMostNormed) &&
-           layout_of(1, weight.columns, kMostTiles).bytes <= kMostShared;
+           layout_of(1, weight.columns, kMostWeightRows).bytes <= kMostShared;
 }
 
 struct QuantizedRowMatmulKernels {

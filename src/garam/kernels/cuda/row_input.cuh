@@ -23,23 +23,28 @@ __device__ __forceinline__ uint4 as_uint4(const Pack& x) {
     return *reinterpret_cast<const uint4*>(&x);
 }
 
+// Where a vector of the row lies.
+struct InOrder {
+    __device__ __forceinline__ static constexpr int of(int vector) { return vector; }
+};
+
 // kStages: groups of copies under way when the row is written, the first of them with what begin() copied.
-template <RowInput kInput, int kThreads, int kStages>
+template <RowInput kInput, int kThreads, int kStages, typename Place = InOrder>
 struct Made;
 
 __device__ __forceinline__ int made_vectors(const MadeRow& work) {
     return static_cast<int>(work.made) / kElements;
 }
 
-template <int kThreads, int kStages>
-struct Made<RowInput::given, kThreads, kStages> {
+template <int kThreads, int kStages, typename Place>
+struct Made<RowInput::given, kThreads, kStages, Place> {
     __device__ __forceinline__ static void begin(const MadeRow& /*work*/, uint4* /*row*/) {}
     __device__ __forceinline__ static void write(const MadeRow& /*work*/, uint4* /*row*/,
                                                  float* /*shared*/) {}
 };
 
-template <int kThreads, int kStages>
-struct Made<RowInput::rms_norm, kThreads, kStages> {
+template <int kThreads, int kStages, typename Place>
+struct Made<RowInput::rms_norm, kThreads, kStages, Place> {
     static constexpr int kHeld =
         (static_cast<int>(kRowMostNormed) + kThreads * kElements - 1) / (kThreads * kElements);
 
@@ -47,7 +52,7 @@ struct Made<RowInput::rms_norm, kThreads, kStages> {
     __device__ __forceinline__ static void begin(const MadeRow& work, uint4* row) {
         for (int vector = static_cast<int>(threadIdx.x); vector < made_vectors(work);
              vector += kThreads)
-            copy_async_16(shared_address(row + vector),
+            copy_async_16(shared_address(row + Place::of(vector)),
                           static_cast<const uint4*>(work.weight_or_up) + vector, true);
     }
     __device__ __forceinline__ static void write(const MadeRow& work, uint4* row, float* shared) {
@@ -72,19 +77,19 @@ struct Made<RowInput::rms_norm, kThreads, kStages> {
             const int vector = static_cast<int>(threadIdx.x) + u * kThreads;
             if (vector >= vectors) break;
             Pack y = as_pack(x[u]);
-            const Pack weight = as_pack(row[vector]);
+            const Pack weight = as_pack(row[Place::of(vector)]);
 #pragma unroll
             for (int i = 0; i < kElements; ++i) {
                 float value = to_float(y.at[i]) * rstd;
                 if (!work.rounds_once) value = to_float(from_float<Bf16>(value));
                 y.at[i] = from_float<Bf16>(value * (to_float(weight.at[i]) + work.weight_offset));
             }
-            row[vector] = as_uint4(y);
+            row[Place::of(vector)] = as_uint4(y);
         }
     }
 };
 
-template <Activation kActivation, int kThreads>
+template <Activation kActivation, int kThreads, typename Place>
 struct MadeByActivation {
     __device__ __forceinline__ static void begin(const MadeRow& /*work*/, uint4* /*row*/) {}
     __device__ __forceinline__ static void write(const MadeRow& work, uint4* row,
@@ -110,17 +115,17 @@ struct MadeByActivation {
 #pragma unroll
                 for (int i = 0; i < kElements; ++i)
                     y.at[i] = gated<kActivation, Bf16>(to_float(y.at[i]), to_float(other.at[i]));
-                row[vector] = as_uint4(y);
+                row[Place::of(vector)] = as_uint4(y);
             }
         }
     }
 };
 
-template <int kThreads, int kStages>
-struct Made<RowInput::silu_mul, kThreads, kStages> : MadeByActivation<Activation::silu, kThreads> {
-};
-template <int kThreads, int kStages>
-struct Made<RowInput::gelu_tanh_mul, kThreads, kStages>
-    : MadeByActivation<Activation::gelu_tanh, kThreads> {};
+template <int kThreads, int kStages, typename Place>
+struct Made<RowInput::silu_mul, kThreads, kStages, Place>
+    : MadeByActivation<Activation::silu, kThreads, Place> {};
+template <int kThreads, int kStages, typename Place>
+struct Made<RowInput::gelu_tanh_mul, kThreads, kStages, Place>
+    : MadeByActivation<Activation::gelu_tanh, kThreads, Place> {};
 
 }  // namespace garam::cuda
