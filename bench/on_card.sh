@@ -79,14 +79,14 @@ bench() { # LABEL ARGUMENT…
 
 part_parity() {
     local room
-    for room in runtime ops optim nn models serve train; do tests "${room}_tests" '*uda*' 150; done
+    for room in runtime ops optim nn models serve train; do tests "${room}_tests" '*uda*' "${PARITY_LIMIT:-150}"; done
 }
 part_parity_ptx() {
     local name
     export CUDA_CACHE_PATH=$WORK/compiled
     for name in ops models; do
         python3 bench/only_ptx.py "$WORK/bin/${name}_tests" "$WORK/bin/${name}_ptx_tests" || continue
-        tests "${name}_ptx_tests" '*cuda_99k*' 150
+        tests "${name}_ptx_tests" '*cuda_99k*' "${PARITY_LIMIT:-150}"
     done
     note "compiled from PTX: $(du -sh "$CUDA_CACHE_PATH" 2>/dev/null | cut -f1)"
     unset CUDA_CACHE_PATH
@@ -101,6 +101,8 @@ sanitized() { # TOOL LOG PROGRAM…
 }
 part_sanitizer() {
     local tool shard step
+    # Its files, which the tools' runs then share.
+    "$WORK/bin/step_bench" --shape tiny --device cpu --decode 1 --no-roofs >/dev/null
     local tools=(${SANITIZERS:-memcheck racecheck synccheck initcheck}) shards=${SANITIZER_SHARDS:-4}
     for tool in "${tools[@]}"; do
         # Of the library's bf16 products initcheck does not see what the tensor copy engine writes.
@@ -108,6 +110,8 @@ part_sanitizer() {
         [ "$tool" != initcheck ] || step=(--f32)
         sanitized "$tool" "$OUT/$tool-step.log" "$WORK/bin/step_bench" --shape tiny --device cuda --batch 2 \
             --length 100 --steps 2 --warmup 2 --no-roofs "${step[@]}" &
+        sanitized "$tool" "$OUT/$tool-qlora.log" "$WORK/bin/step_bench" --shape tiny --device cuda --batch 2 \
+            --length 100 --steps 2 --warmup 2 --base nf4 --resident 0 --optim paged_adamw_8bit --no-roofs "${step[@]}" &
         for ((shard = 0; shard < shards; shard++)); do
             GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard sanitized "$tool" "$OUT/$tool-ops-$shard.log" \
                 "$WORK/bin/ops_tests" --gtest_filter="${SANITIZER_FILTER:-*/cuda}" &
@@ -115,7 +119,7 @@ part_sanitizer() {
     done
     wait
     for tool in "${tools[@]}"; do
-        note "$tool, training steps: $(<"$OUT/$tool-step.log.end")"
+        note "$tool, training steps: $(<"$OUT/$tool-step.log.end"); on 4 bits: $(<"$OUT/$tool-qlora.log.end")"
         for ((shard = 0; shard < shards; shard++)); do
             note "$tool, op cases, shard $shard: $(grep -c '^\[       OK' "$OUT/$tool-ops-$shard.log") passed," \
                 "$(<"$OUT/$tool-ops-$shard.log.end")"
@@ -197,6 +201,7 @@ part_small() { bench smollm2-1x512 --shape smollm2-135m --batch 1 --length 512 -
 part_decode() {
     local log=$OUT/decode_kernels.log
     bench decode "${EXAONE[@]}" --decode 128 --ops
+    bench decode-nf4 "${EXAONE[@]}" --decode 128 --base nf4
     : >"$log"
     limited 60 "$log" "$WORK/bin/decode_bench" || note "decode_bench: ended with $?"
     tee -a "$SUMMARY" <"$log"

@@ -1,12 +1,13 @@
 // Decoding, quantising and multiplying with 4-bit weights on a card, beside the rate of a copy in the same run: the
 // matrices of the 2.4B and of an 8B shape, as many of each as outgrow the card's cache, in recorded runs.
 //
-//   quantized_bench [device]      cuda unless named
+//   quantized_bench [device [matrix]]      cuda and all of them unless named
 //
 // A line has the median of the runs and half the distance of their quartiles, the bytes that the work must move a
 // second, and these as a part of the copy's. bf16 products of the same shapes stand beside those of codes.
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -215,7 +216,7 @@ int main(int argc, char** argv) {
           Matrix{"2.4B gate_up", 14336, 2560}, Matrix{"2.4B down", 2560, 7168},
           Matrix{"8B qkv", 6144, 4096}, Matrix{"8B o", 4096, 4096},
           Matrix{"8B gate_up", 28672, 4096}, Matrix{"8B down", 4096, 14336}})
-        bench.run(shape);
+        if (argc <= 2 || std::strcmp(argv[2], shape.name) == 0) bench.run(shape);
     bench.measure_copy();
     return 0;
 }

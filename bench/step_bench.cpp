@@ -389,6 +389,8 @@ void bench_decode(const Options& o, Device& device, const ModelFiles& files, con
     options.compute = device.profile().fast_bf16 ? DType::bf16 : DType::f32;
     options.max_positions = 4096;
     options.own_weights = true;
+    options.quantize = quantization_of(o.base);
+    if (options.quantize) options.resident_projections = 0;  // rows multiply codes
     if (adapter) {
         options.lora.emplace();
         options.lora->r = o.rank;
@@ -411,11 +413,15 @@ void bench_decode(const Options& o, Device& device, const ModelFiles& files, con
         logits = model.decode(stream, cache, std::span(&next, 1));
         if (i >= 8) times.push_back(seconds_since(begin));
     }
-    const double bytes = 2.0 * static_cast<double>(shape.linear_weights() + shape.head_weights());
+    // In 4 bits a block of 64 has a byte for its scale, and 256 such bytes have four.
+    const double linear = options.quantize ? 0.5 + (1 + 4.0 / 256) / 64 : 2.0;
+    const double bytes = linear * static_cast<double>(shape.linear_weights()) +
+                         2.0 * static_cast<double>(shape.head_weights());
     const Spread s = spread_of(times);
     const double floor = bytes / roofs.read;
-    std::printf("decode %s, %s: %.3f ms a token (%.3f-%.3f), weights at %.3f ms: %.1f %%\n",
-                o.shape.c_str(), adapter ? "unmerged adapter" : "no adapter", s.median * 1e3,
+    std::printf("decode %s, %s, %s: %.3f ms a token (%.3f-%.3f), weights at %.3f ms: %.1f %%\n",
+                o.shape.c_str(), o.base.empty() ? "16 bits" : o.base.c_str(),
+                adapter ? "unmerged adapter" : "no adapter", s.median * 1e3,
                 s.least * 1e3, s.most * 1e3, floor * 1e3, 100 * floor / s.median);
     if (!o.ops) return;
     // A new cache's first token is not recorded.
