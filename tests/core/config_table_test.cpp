@@ -177,7 +177,7 @@ TEST(ConfigTable, ReadsAbsentValues) {
 
 TEST(ConfigTable, RefusesWhatIsNotExactlyOfTheType) {
     for (const auto& [key, text] : std::vector<std::pair<const char*, const char*>>{
-             {"train.packing", "yes"},         {"train.packing", "True"},
+             {"train.packing", "yes"},         {"train.packing", "tRUE"},
              {"train.packing", "1"},           {"train.packing", ""},
              {"train.threads", "4.0"},         {"train.threads", "4k"},
              {"train.threads", "99999999999"}, {"train.threads", " 4"},
@@ -193,6 +193,28 @@ TEST(ConfigTable, RefusesWhatIsNotExactlyOfTheType) {
     EXPECT_NE(refusal("train.seed", ConfigText{ConfigText::Kind::list, "", {"1"}}), "");
 }
 
+// Configs of Python programs are full of them, and YAML means the same by them.
+TEST(ConfigTable, ReadsTruthAsPythonAndYamlWriteIt) {
+    bool packing = false;
+    std::string kept = "false";
+    std::string name = "auto";
+    ConfigTable table;
+    table.add("packing", &packing, "A bool.");
+    table.add("kept", &kept, "False, true, or a name.");
+    table.add("name", &name, "A name.");
+    for (const auto& [text, value] : std::vector<std::pair<const char*, bool>>{
+             {"True", true}, {"False", false}, {"TRUE", true}, {"FALSE", false}}) {
+        table.set_override(std::string("packing=") + text);
+        table.set_override(std::string("kept=") + text);
+        EXPECT_EQ(packing, value) << text;
+        EXPECT_EQ(kept, value ? "true" : "false") << text;
+    }
+    table.set("kept", ConfigText{ConfigText::Kind::quoted, "True", {}}, "f:1");
+    EXPECT_EQ(kept, "True") << "quoted text is text";
+    table.set_override("name=True");
+    EXPECT_EQ(name, "True") << "a name may be any";
+}
+
 TEST(ConfigTable, ErrorsNameSourceKeyValueAndWhatIsAllowed) {
     EXPECT_EQ(refusal("train.dropout", "1"),
               "a.yaml:3: train.dropout: 1 is out of range, it must be in [0, 1)");
@@ -206,6 +228,16 @@ TEST(ConfigTable, ErrorsNameSourceKeyValueAndWhatIsAllowed) {
         "cosine?");
     EXPECT_EQ(refusal("train.scheduler", "polynomial"),
               "a.yaml:3: train.scheduler: polynomial is not supported: use linear");
+}
+
+TEST(ConfigTable, KeysBelowARefusedOneAreRefusedWithItsAdvice) {
+    for (const char* key : {"fp16.enabled", "train.fp16.loss_scale.window"}) {
+        const std::string error = refusal(key, "1");
+        EXPECT_NE(error.find("fp16 is not supported: use train.bf16"), std::string::npos) << error;
+    }
+    // But where the name itself is known, that is told.
+    EXPECT_NE(refusal("fp16.packing", "true").find("did you mean train.packing?"),
+              std::string::npos);
 }
 
 TEST(ConfigTable, AChoiceMayHaveANumber) {

@@ -90,10 +90,19 @@ std::string string_text(const std::string& text) {
     return Json(text).dump();
 }
 
+// As YAML and Python write them: true, True, TRUE.
+std::optional<bool> truth_of(std::string_view text) {
+    for (const std::string_view name : {"true", "True", "TRUE"})
+        if (text == name) return true;
+    for (const std::string_view name : {"false", "False", "FALSE"})
+        if (text == name) return false;
+    return std::nullopt;
+}
+
 bool parse(const std::string& text, bool& value) {
-    if (text != "true" && text != "false") return false;
-    value = text == "true";
-    return true;
+    const std::optional<bool> truth = truth_of(text);
+    value = truth.value_or(false);
+    return truth.has_value();
 }
 
 template <typename Number>
@@ -276,6 +285,16 @@ TextMap read_text_map(std::string_view text, const std::string& where) {
     return map;
 }
 
+// Text of a key that has names beside true and false.
+std::string plain_text(const ConfigTable::Entry& entry, const ConfigText& written) {
+    const std::optional<bool> truth =
+        written.kind == ConfigText::Kind::plain ? truth_of(written.text) : std::nullopt;
+    const bool takes_truth =
+        unquote(entry.default_text) == "true" || unquote(entry.default_text) == "false";
+    if (truth && takes_truth) return *truth ? "true" : "false";
+    return written.text;
+}
+
 template <typename T>
 T read(const ConfigTable::Entry& entry, const ConfigText& written, const std::string& where) {
     using Kind = ConfigText::Kind;
@@ -306,8 +325,9 @@ T read(const ConfigTable::Entry& entry, const ConfigText& written, const std::st
         if (written.kind == Kind::list)
             throw Error(where + "a list is not allowed, give one value (" + wanted<T>() + ")");
         if constexpr (std::is_same_v<T, std::string>) {
-            check_choice(entry, written.text, where);
-            return written.text;
+            const std::string text = plain_text(entry, written);
+            check_choice(entry, text, where);
+            return text;
         } else {
             if (!parse(written.text, value)) {
                 throw Error(where + "'" + written.text + "' is not " + wanted<T>() +
@@ -520,6 +540,11 @@ void ConfigTable::throw_unknown(const std::string& key, const std::string& sourc
             throw Error(source + ": unknown key " + key + ": did you mean " + entry.key + "?");
         keys.push_back(entry.key);
     }
+    // A key below one that is refused, such as gradient_checkpointing_kwargs.use_reentrant.
+    for (std::size_t end = key.rfind('.'); end != std::string::npos && end > 0;
+         end = key.rfind('.', end - 1))
+        if (const std::string* advice = advice_against(key.substr(0, end)))
+            throw Error(source + ": " + key.substr(0, end) + " is not supported: " + *advice);
     std::string near = nearest(key, keys);
     if (near.empty() && key.find('.') == std::string::npos) {
         // A misspelt name without its section.

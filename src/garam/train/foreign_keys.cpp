@@ -10,7 +10,7 @@ struct ForeignKey {
 };
 
 constexpr const char* kFourBits =
-    "a base is quantised to 4 bits (load_in_4bit), or used as a GGUF file has it";
+    "a base is quantised to 4 bits (load_in_4bit), or used as a GGUF file has it; remove it";
 constexpr const char* kFourBitKeys =
     "the keys are load_in_4bit, bnb_4bit_quant_type, bnb_4bit_use_double_quant and "
     "bnb_4bit_compute_dtype";
@@ -50,6 +50,16 @@ constexpr ForeignKey kForeignKeys[] = {
     {"bnb_4bit_quant_storage", "two codes are one byte; remove it"},
     {"use_bnb_nested_quant", "the key is bnb_4bit_use_double_quant"},
     {"quantization_config", kFourBitKeys},
+    {"bnb_config", kFourBitKeys},
+    {"quantization_bit", kFourBitKeys},
+    {"quantization_method", kFourBitKeys},
+    {"bits", kFourBitKeys},
+    {"quant_type", "the key is bnb_4bit_quant_type"},
+    {"double_quant", "the key is bnb_4bit_use_double_quant"},
+    {"double_quantization", "the key is bnb_4bit_use_double_quant"},
+    {"low_cpu_mem_usage", "tensors are always read piece by piece; remove it"},
+    {"max_memory", "the key is memory.limit, such as 6GB"},
+    {"max_memory_MB", "the key is memory.limit, such as 6GB"},
     // Several processes and devices.
     {"deepspeed", kOneProcess},
     {"fsdp", kOneProcess},
@@ -64,7 +74,7 @@ constexpr ForeignKey kForeignKeys[] = {
     {"average_tokens_across_devices", kOneProcess},
     {"use_cpu", "use device=cpu"},
     {"no_cuda", "use device=cpu"},
-    {"device_map", "use device (auto or cpu)"},
+    {"device_map", "a base lies on one device: use device (auto, cpu, cuda or cuda:N)"},
     // Hub and trackers.
     {"push_to_hub", kNoHub},
     {"hub_model_id", kNoHub},
