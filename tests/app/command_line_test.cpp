@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "garam/core/error.h"
+#include "garam/io/interruptible_writing.h"
 
 namespace garam {
 namespace {
@@ -112,6 +113,15 @@ TEST(CommandLineStatus, FollowsWhatWasThrown) {
     });
     EXPECT_EQ(system.status, 2);
     EXPECT_EQ(run(probe, {"probe", "m"}, [] { return 7; }).status, 7);
+}
+
+// `garam quantize model out && garam chat out` must not go on after Ctrl-C.
+TEST(CommandLine, AnInterruptedWriteIsToldByTheStatus) {
+    Probe* probe = nullptr;
+    const Outcome outcome =
+        run(probe, {"probe", "model"}, []() -> int { throw WritingInterrupted{2}; });
+    EXPECT_EQ(outcome.status, 130);
+    EXPECT_EQ(outcome.err, "\ngaram: interrupted, nothing was written\n");
 }
 
 }  // namespace

@@ -9,12 +9,14 @@
 
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
+#include "garam/io/interruptible_writing.h"
 
 namespace garam {
 
 namespace {
 
 constexpr int kUserError = 2;
+constexpr int kSignalled = 128;          // plus the signal's number, as shells count
 constexpr int kOutputClosed = 128 + 13;  // as a shell reports a tool that SIGPIPE ended
 
 constexpr const char* kExamples = R"(Examples:
@@ -294,6 +296,9 @@ int run_command_line(const std::vector<std::unique_ptr<Command>>& commands,
         return status;
     } catch (const OutputClosed&) {
         return kOutputClosed;
+    } catch (const WritingInterrupted& interrupted) {
+        std::fputs("\ngaram: interrupted, nothing was written\n", stderr);
+        return kSignalled + interrupted.signal;
     } catch (const Error& error) {
         return fail(error.what());
     } catch (const std::bad_alloc&) {

@@ -12,7 +12,8 @@ namespace garam {
 // Reads the arguments (without the program's name), runs the command, returns the exit status:
 //   0    done
 //   2    Error, bad arguments, out of memory, a failure of the system: one line on stderr
-//   130  a run that SIGINT ended in good order (its state is saved); 143 by SIGTERM
+//   130  a run that SIGINT ended in good order (its state is saved), or a command that writes a model (what it
+//        began is removed); 143 by SIGTERM, 129 by SIGHUP
 //   141  standard output was closed by its reader (`garam config | head`): nothing is said
 // Bugs are not caught: they end in the handler of bug_report.h with their own stack.
 int run_command_line(const std::vector<std::unique_ptr<Command>>& commands,

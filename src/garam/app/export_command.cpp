@@ -11,6 +11,7 @@
 #include "garam/io/gguf.h"
 #include "garam/io/gguf_adapter.h"
 #include "garam/io/hub_cache.h"
+#include "garam/io/interruptible_writing.h"
 #include "garam/io/peft_keys.h"
 #include "garam/models/adapter_targets.h"
 #include "garam/models/decoder_family.h"
@@ -184,6 +185,7 @@ Examples:
 
     void write_model(const ModelFiles& files, const PeftAdapter* adapter) {
         GgufTokenizerKeys tokenizer = gguf_tokenizer_keys(tokenizer_, embedding_rows(files));
+        const InterruptibleWriting interruptible;
         ProgressLine line;
         GgufExportOptions options;
         options.type = type_from(type_);

@@ -6,10 +6,12 @@
 #include "garam/app/command.h"
 #include "garam/app/command_line.h"
 #include "garam/app/merge_base.h"
+#include "garam/app/progress_line.h"
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
 #include "garam/io/atomic_write.h"
 #include "garam/io/gguf_adapter.h"
+#include "garam/io/interruptible_writing.h"
 #include "garam/models/merge.h"
 #include "garam/models/vocabulary_size.h"
 #include "garam/serve/adapter_vocabulary.h"
@@ -109,10 +111,18 @@ The line that says which is followed by losses and logits on a sample text, befo
         options.pad_id = tokenizer->pad_id();
 
         MergeReport report;
-        write_new_folder_atomically(out, [&](const std::filesystem::path& folder) {
-            report = write_merged_model(base.target(), adapters, folder, options);
-            tokenizer->save(folder);
-        });
+        {
+            const InterruptibleWriting interruptible;
+            ProgressLine line;
+            options.progress = [&](std::int64_t done, std::int64_t of) {
+                line.show("merging: " + std::to_string(done) + " of " + std::to_string(of) +
+                          " tensors");
+            };
+            write_new_folder_atomically(out, [&](const std::filesystem::path& folder) {
+                report = write_merged_model(base.target(), adapters, folder, options);
+                tokenizer->save(folder);
+            });
+        }
         std::string summary = name + ": " + std::to_string(report.merged_tensors) + " of " +
                               std::to_string(report.tensors) + " tensors merged, " +
                               std::string(name_of(report.dtype)) + ", " +

@@ -6,6 +6,7 @@
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
 #include "garam/io/atomic_write.h"
+#include "garam/io/interruptible_writing.h"
 #include "garam/models/quantize_model.h"
 #include "garam/quant/four_bit.h"
 #include "garam/text/tokenizer.h"
@@ -67,6 +68,7 @@ Examples:
         options_.ids.pad_id = tokenizer->pad_id();
         QuantizeModelReport report;
         {
+            const InterruptibleWriting interruptible;
             ProgressLine line;
             options_.progress = [&](std::int64_t done, std::int64_t of) {
                 line.show("quantising: " + std::to_string(done) + " of " + std::to_string(of) +

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "garam/core/error.h"
+#include "garam/io/interruptible_writing.h"
 
 namespace garam {
 namespace {
@@ -203,6 +204,7 @@ void AtomicFile::fail(int error) const {
 
 void AtomicFile::write(const void* data, std::size_t bytes) {
     GARAM_CHECK(fd_ >= 0, path_.string() + " was already committed");
+    throw_if_interrupted();
     const char* next = static_cast<const char*>(data);
     while (bytes > 0) {
         const ssize_t written = ::write(fd_, next, std::min(bytes, kLargestWrite));

@@ -25,6 +25,7 @@ class AtomicFile {
     AtomicFile(const AtomicFile&) = delete;
     AtomicFile& operator=(const AtomicFile&) = delete;
 
+    // Throws WritingInterrupted too (interruptible_writing.h).
     void write(const void* data, std::size_t bytes);
     void commit();
 

@@ -452,6 +452,7 @@ MergeReport write_merged_model(const ModelFiles& base, const std::vector<Weighte
     report.dtype = matrix_dtype(base, report.was_quantised);
     if (options.dtype) report.dtype = *options.dtype;
     std::vector<WeightPiece> pieces;
+    const auto of = static_cast<std::int64_t>(weights.tensors().size());
     for (const StoredTensor& tensor : weights.tensors()) {
         DType dtype = report.dtype;
         if (!options.dtype && !base.is_gguf() && !report.was_quantised) {
@@ -463,7 +464,8 @@ MergeReport write_merged_model(const ModelFiles& base, const std::vector<Weighte
             dtype = *own;
         }
         pieces.push_back({{{tensor.name, dtype, tensor.shape}},
-                          [&tensor, &weights, dtype](SafetensorsWriter& writer) {
+                          [&, dtype, done = report.tensors](SafetensorsWriter& writer) {
+                              if (options.progress) options.progress(done, of);
                               if (dtype == DType::f32)
                                   write_tensor<float>(writer, tensor, weights);
                               else if (dtype == DType::f16)

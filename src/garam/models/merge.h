@@ -74,6 +74,8 @@ struct MergeOptions {
     std::optional<std::int32_t> bos_id;
     std::optional<std::int32_t> eos_id;
     std::optional<std::int32_t> pad_id;
+    // Told before each tensor is written, on the thread that called.
+    std::function<void(std::int64_t done, std::int64_t of)> progress;
 };
 
 struct MergeReport {
