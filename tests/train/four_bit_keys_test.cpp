@@ -67,6 +67,22 @@ TEST(FourBitKeys, SkippedModulesMustBeThere) {
     EXPECT_EQ(refusal(job), "");
 }
 
+// Transformers' default is fp4, and a forgotten load_in_4bit trains over 16 bits: what a base becomes is said.
+TEST(FourBitKeys, WhatTheBaseBecomesIsSaid) {
+    FourBitJob job;
+    job.config.four_bit.use_double_quant = true;
+    EXPECT_NE(notes_of(job).find(
+                  "load_in_4bit: the base's linears become nf4, blocks of 64, scales in 8 bits\n"),
+              std::string::npos)
+        << notes_of(job);
+    job.config.four_bit.load_in_4bit = false;
+    EXPECT_NE(notes_of(job).find("bnb_4bit_quant_type changes nothing without load_in_4bit=true"),
+              std::string::npos)
+        << notes_of(job);
+    job.config.four_bit = {};
+    EXPECT_EQ(notes_of(job).find("4bit"), std::string::npos) << notes_of(job);
+}
+
 // Its own settings count, those of the linears that it left out too, and are what the adapter tells of.
 TEST(FourBitKeys, ABaseInFourBitsIsUsedAsItIs) {
     std::vector<double> losses;

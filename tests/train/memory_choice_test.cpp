@@ -470,7 +470,8 @@ TEST(MemoryLimit, IsToldAtTheStart) {
 TEST(MemoryTable, AddsUp) {
     testing::TinyJob tiny;
     const MemoryPlan plan = prepare(tiny.config)->plan();
-    const std::string table = memory_table(plan, 6000000000);
+    const std::string table = memory_table(plan, "a card", 6000000000);
+    EXPECT_TRUE(table.starts_with("peak memory on a card, by purpose:\n")) << table;
     std::int64_t sum = 0;
     for (const std::int64_t bytes : plan.by_purpose)
         sum += bytes;

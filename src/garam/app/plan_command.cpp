@@ -21,10 +21,11 @@ std::string as_text(const PreparedJob& job, const MemoryPlan& plan, std::int64_t
     text += fmt::format("{}: {} of {} parameters trained, {} steps of at most {} tokens a pass\n",
                         job.config.model, plan.trainable_elements, plan.total_elements,
                         job.max_steps, job.training_bounds.tokens);
-    text += memory_table(plan, memory_limit_bytes(job.config.memory_limit));
+    text += memory_table(plan, job.profile.name, memory_limit_bytes(job.config.memory_limit));
     text += fmt::format("one optimiser step: {:.1f} GFLOP\n", plan.step_cost.flops / 1e9);
     if (longest >= 0)
-        text += fmt::format("longest sample that fits, alone in a pass: {} tokens\n", longest);
+        text += fmt::format(
+            "longest sample that fits, alone in a pass: {} tokens (train.max_length)\n", longest);
     return text;
 }
 
@@ -34,6 +35,7 @@ std::string as_json(const PreparedJob& job, const MemoryPlan& plan, std::int64_t
         by_purpose.set(name_of(static_cast<Purpose>(i)),
                        plan.by_purpose[static_cast<std::size_t>(i)]);
     Json json;
+    json.set("device", job.profile.name);
     json.set("peak_memory_bytes", plan.total_bytes);
     json.set("by_purpose", std::move(by_purpose));
     json.set("load_peak_bytes", plan.load_peak_bytes);
@@ -64,7 +66,8 @@ class PlanCommand : public Command {
   garam plan spam.yaml load_in_4bit=true train.gradient_checkpointing=auto memory.limit=6GB
   garam plan spam.yaml train.gradient_checkpointing=auto --longest
 
-The plan is the run itself on a device that only counts: the peak is that of the run, to the byte.)";
+The plan is the run itself on a device that only counts: the peak is that of the run, to the byte. It
+is for the device that the run would take here: the first usable card, else the processor (device).)";
     }
     void declare(Arguments& arguments) override {
         arguments.positionals("SETTINGS", settings_, "CONFIG.yaml … key=value …");

@@ -77,8 +77,8 @@ std::int64_t memory_limit_bytes(const std::string& limit) {
     return static_cast<std::int64_t>(value * bytes);
 }
 
-std::string memory_table(const MemoryPlan& plan, std::int64_t limit) {
-    std::string text = "peak memory, by purpose:\n";
+std::string memory_table(const MemoryPlan& plan, const std::string& device, std::int64_t limit) {
+    std::string text = "peak memory on " + device + ", by purpose:\n";
     for (int i = 0; i < kPurposes; ++i) {
         const auto purpose = static_cast<Purpose>(i);
         const std::int64_t bytes = plan.by_purpose[static_cast<std::size_t>(i)];

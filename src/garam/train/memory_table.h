@@ -12,7 +12,8 @@ namespace garam {
 // "5.5 GiB"). Throws Error naming the key.
 std::int64_t memory_limit_bytes(const std::string& limit);
 
-// Lines that end in a newline; `limit` as above.
-std::string memory_table(const MemoryPlan& plan, std::int64_t limit);
+// Lines that end in a newline, the first of which names the device that the plan is for
+// (DeviceProfile::name); `limit` in bytes, 0: none.
+std::string memory_table(const MemoryPlan& plan, const std::string& device, std::int64_t limit);
 
 }  // namespace garam

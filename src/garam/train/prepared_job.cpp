@@ -249,14 +249,32 @@ void read_judged(PreparedJob& job) {
     job.judged = std::move(set);
 }
 
+// A key of the quantisation that is set; empty: none. (In bnb_4bit_compute_dtype any base computes.)
+std::string first_set(const FourBitKeys& keys) {
+    const FourBitKeys defaults;
+    if (keys.quant_type != defaults.quant_type) return "bnb_4bit_quant_type";
+    if (keys.use_double_quant != defaults.use_double_quant) return "bnb_4bit_use_double_quant";
+    if (keys.block_size != defaults.block_size) return "bnb_4bit_block_size";
+    if (!keys.skip_modules.empty()) return "llm_int8_skip_modules";
+    return "";
+}
+
 // How the base is quantised while it is loaded: not at all where it is in 4 bits already. Then its own settings count,
 // as in Transformers.
 std::optional<BaseQuantization> choose_quantization(PreparedJob& job) {
     std::optional<BaseQuantization> quantize = base_quantization(job.config);
-    if (!quantize) return quantize;
     const std::string model = job.files.path().string();
-    if (!is_in_four_bits(job.files)) {
+    const bool is_quantised = is_in_four_bits(job.files);
+    if (!quantize) {
+        if (const std::string key = first_set(job.config.four_bit); !key.empty() && !is_quantised)
+            job.notes.push_back("warning: " + key +
+                                " changes nothing without load_in_4bit=true: the base is used as "
+                                "its files have it");
+        return quantize;
+    }
+    if (!is_quantised) {
         check_skipped_modules(job.files, *quantize);
+        job.notes.push_back("load_in_4bit: the base's linears become " + in_words(*quantize));
         return quantize;
     }
     if (job.config.init_lora_weights == "loftq")
@@ -381,10 +399,13 @@ Error beyond_limit(const JobConfig& config, const MemoryChoice& choice) {
     std::string advice = "lower train.per_device_train_batch_size or train.max_length";
     if (config.train.gradient_checkpointing != "auto")
         advice = "set train.gradient_checkpointing=auto, or " + advice;
+    const std::string pinned =
+        choice.plan.pinned_bytes == 0
+            ? std::string()
+            : " (and " + mib(choice.plan.pinned_bytes) + " of pinned host memory)";
     return Error("memory.limit: " + config.memory_limit + " does not suffice, the smallest plan (" +
-                 name_of(choice.recompute) + ") needs " + mib(choice.plan.peak_bytes()) +
-                 " on the device, of which there are " + mib(choice.room) + ", and " +
-                 mib(choice.plan.pinned_bytes) + " of pinned host memory: raise it, or " + advice);
+                 name_of(choice.recompute) + ") needs " + mib(choice.plan.peak_bytes()) + pinned +
+                 " of the " + mib(choice.room) + " that there are: raise it, or " + advice);
 }
 
 }  // namespace

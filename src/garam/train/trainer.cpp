@@ -39,7 +39,8 @@ class Trainer {
           device_(make_device(job.profile)),
           engine_(*device_, job.files, job.engine, plan),
           observers_(std::move(observers)),
-          memory_(memory_table(plan, memory_limit_bytes(job.config.memory_limit))) {
+          memory_(
+              memory_table(plan, job.profile.name, memory_limit_bytes(job.config.memory_limit))) {
         schedule_ = train_.schedule(job.max_steps);
         state_.max_steps = job.max_steps;
         state_.identity = job.identity;
@@ -441,6 +442,23 @@ fs::path checkpoint_to_resume(const TrainConfig& train, std::vector<std::string>
 
 }  // namespace
 
+namespace {
+
+// A model that takes more than a moment: until it is there nothing else can be told.
+void announce_loading(const PreparedJob& job, const std::vector<TrainObserver*>& observers) {
+    constexpr std::int64_t kMoment = std::int64_t{1} << 30;
+    std::int64_t bytes = 0;
+    for (const StoredTensor& tensor : job.files.tensors())
+        bytes += static_cast<std::int64_t>(tensor.bytes);
+    if (bytes < kMoment) return;
+    const std::string text = "loading " + job.config.model + ": " + std::to_string(bytes >> 20) +
+                             " MiB of weights" + (job.engine.model.quantize ? ", to quantise" : "");
+    for (TrainObserver* observer : observers)
+        observer->on_message(text);
+}
+
+}  // namespace
+
 EndReport train(const JobConfig& config, const std::string& config_yaml,
                 const std::vector<TrainObserver*>& observers) {
     const auto job = prepare(config, [&](const ReadingState& state) {
@@ -463,6 +481,7 @@ EndReport train(const JobConfig& config, const std::string& config_yaml,
         go_on_with_products_of(*checkpoint, *job);
     }
     const MemoryPlan plan = job->plan(checkpoint ? &checkpoint->state() : nullptr);
+    announce_loading(*job, observers);
     Trainer trainer(*job, plan, observers);
     // Only now that all inputs are known to be good may what an earlier run left go.
     if (!checkpoint) {
