@@ -37,6 +37,21 @@ TEST(QuantizeCommand, TheFolderIsAModel) {
     EXPECT_EQ(text.status, 0) << text.err;
 }
 
+// Transformers converts nothing of a folder in 4 bits: norms in f32, as a GGUF has them, would reach a head in f16.
+TEST(QuantizeCommand, WhatIsLeftOfAGgufHasOneType) {
+    GARAM_REQUIRE_DATA("golden/gguf/llama-f16.gguf");
+    const TempDir dir;
+    const std::string out = (dir / "nf4").string();
+    const RunResult result = run_garam({"quantize", path_of("golden/gguf/llama-f16.gguf"), out});
+    ASSERT_EQ(result.status, 0) << result.err;
+    const ModelFiles written = ModelFiles::open(out);
+    EXPECT_EQ(written.config().find("torch_dtype")->string(), "float16");
+    for (const StoredTensor& tensor : written.tensors())
+        if (tensor.four_bit == nullptr) {
+            EXPECT_EQ(tensor.type, StoredType::f16) << tensor.name;
+        }
+}
+
 TEST(QuantizeCommand, MistakesLeaveNothingBehind) {
     const TempDir models;
     testing::write_tiny_model(models / "base", {});

@@ -28,7 +28,8 @@ class QuantizeCommand : public Command {
     }
     std::string details() const override {
         return R"(The result is a Hugging Face folder that Transformers loads with bitsandbytes, and garam without
-it. Embeddings, norms and the head keep their type.
+it. Embeddings, norms and the head stay as they are, in the type that the linears had (bf16 for
+blocks of a GGUF file).
 
 Examples:
   garam quantize MODEL model-nf4 --double

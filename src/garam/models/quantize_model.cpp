@@ -21,7 +21,7 @@ namespace {
 // Room for the longest nested_offset: the header is written before the offset is known.
 constexpr std::size_t kOffsetDigits = 32;
 
-// The type in which a tensor that is not quantised is written.
+// The type of a tensor's values; bf16 where a GGUF has them in blocks.
 DType plain_dtype(const StoredTensor& tensor) {
     return tensor.type == StoredType::f32   ? DType::f32
            : tensor.type == StoredType::f16 ? DType::f16
@@ -35,7 +35,8 @@ class ModelQuantizer {
           options_(options),
           // Without adapters: what of the base is written.
           weights_(files, {}),
-          family_(family_of(files.config(), files.path().string())) {}
+          family_(family_of(files.config(), files.path().string())),
+          dtype_(linears_dtype()) {}
 
     QuantizeModelReport write(const std::filesystem::path& folder) {
         check_tensors(files_);
@@ -65,16 +66,16 @@ class ModelQuantizer {
 
     std::string head() const { return std::string(family_.tensors.head); }
 
-    // What the linears are in, by which Transformers then computes.
-    DType dtype() const {
+    // What the linears are in. All that is not quantised is written so, too: Transformers computes in that type and
+    // converts nothing of such a folder, so that a GGUF's norms in f32 would end before a head in bf16.
+    DType linears_dtype() const {
         for (const StoredTensor& tensor : weights_.tensors())
             if (is_quantised(tensor)) return plain_dtype(tensor);
         return DType::bf16;
     }
 
     Json config() const {
-        const DType own = dtype();
-        Json config = merged_config(files_, own, weights_.is_tied(), options_.ids);
+        Json config = merged_config(files_, dtype_, weights_.is_tied(), options_.ids);
         BaseQuantization written = options_.base;
         // Transformers leaves the head as it is by itself only where no module is named.
         if (!written.skip_modules.empty() &&
@@ -82,9 +83,9 @@ class ModelQuantizer {
                 written.skip_modules.end())
             written.skip_modules.push_back(head());
         config.set("quantization_config",
-                   quantization_config(written, own == DType::f32   ? "float32"
-                                                : own == DType::f16 ? "float16"
-                                                                    : "bfloat16"));
+                   quantization_config(written, dtype_ == DType::f32   ? "float32"
+                                                : dtype_ == DType::f16 ? "float16"
+                                                                       : "bfloat16"));
         return config;
     }
 
@@ -112,16 +113,14 @@ class ModelQuantizer {
     }
 
     WeightPiece plain(const StoredTensor& tensor) const {
-        const DType dtype = plain_dtype(tensor);
-        return {{{tensor.name, dtype, tensor.shape}},
-                [this, &tensor, dtype](SafetensorsWriter& writer) {
+        return {{{tensor.name, dtype_, tensor.shape}}, [this, &tensor](SafetensorsWriter& writer) {
                     const auto put = [&](const auto& values) {
                         writer.write(tensor.name, values.data(),
                                      static_cast<std::int64_t>(values.size() * sizeof(values[0])));
                     };
-                    if (dtype == DType::bf16) return put(values_of<bfloat16>(tensor));
+                    if (dtype_ == DType::bf16) return put(values_of<bfloat16>(tensor));
                     const std::vector<float> values = values_of<float>(tensor);
-                    if (dtype == DType::f32) return put(values);
+                    if (dtype_ == DType::f32) return put(values);
                     std::vector<float16> halves;
                     halves.reserve(values.size());
                     for (const float value : values)
@@ -211,6 +210,7 @@ class ModelQuantizer {
     const QuantizeModelOptions& options_;
     const MergedWeights weights_;
     const DecoderFamily& family_;
+    const DType dtype_;
     QuantizeModelReport report_;
     std::int64_t done_ = 0;
 };

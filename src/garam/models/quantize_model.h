@@ -1,8 +1,8 @@
 // A model with its linears in bitsandbytes' 4 bits, as a folder that Transformers loads (io/four_bit_checkpoint.h has
 // the layout).
 //
-// Quantised are the matrices of the layers, but for what is skipped; embeddings, norms, biases and the head keep
-// their type, a GGUF's quantised ones become bf16. Values are those of the files: f32, bf16, or f16, which is
+// Quantised are the matrices of the layers, but for what is skipped; embeddings, norms, biases and the head are
+// written in the type that these matrices have, bf16 where a GGUF has them in blocks. Values are those of the files: f32, bf16, or f16, which is
 // exact in f32. Tensor by tensor: memory for one, whatever the model's size.
 #pragma once
 
