@@ -28,7 +28,8 @@ std::string in_other_four_bits(const ModelFiles& files, const BaseQuantization& 
 // none is, or where they are not alike.
 std::optional<BaseQuantization> stored_quantization(const ModelFiles& files);
 
-// One such matrix in 4 bits, with memory of its own.
+// One such matrix in 4 bits, in host memory that the result shares ownership of. Throws Error naming tensor and element
+// for a value that is not finite.
 StoredTensor quantised(const StoredTensor& tensor, const BaseQuantization& options);
 
 // Puts the 4 bits in the place of each linear that is not skipped nor in 4 bits already, so that whatever reads the

@@ -18,8 +18,9 @@ namespace garam {
 // Rounds of subspace iteration: what quantising takes away has no leading part that would need more.
 constexpr std::int64_t kLoftqRounds = 16;
 
-// Writes A [r, in] and B [out, r], f32 in host memory, of a weight that is not quantised yet. `seed` and `number` name
-// the random stream.
+// Writes A [r, in] and B [out, r], f32 in host memory, of a weight [out, in] that is not quantised yet. `scaling` is the
+// s above; `seed` and `number` name the random stream of the subspace iteration. Throws Error naming tensor and element
+// for a value that is not finite.
 void loftq_factors(HostProducts& products, const StoredTensor& weight,
                    const BaseQuantization& quantize, double scaling, std::uint64_t seed,
                    std::uint64_t number, const Tensor& A, const Tensor& B);

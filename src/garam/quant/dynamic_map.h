@@ -7,6 +7,7 @@
 
 namespace garam {
 
+// value[code]
 using DynamicMap = std::array<float, 256>;
 
 const DynamicMap& signed_dynamic_map();

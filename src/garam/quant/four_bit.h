@@ -33,7 +33,9 @@ constexpr std::int64_t kSummedElements = 8192;
 
 // Values of the 16 codes of nf4 or fp4.
 const std::array<float, 16>& four_bit_table(QuantFormat format);
+// Whether blocks may have so many elements.
 bool is_four_bit_block(std::int64_t block);
+// "nf4", "q4_k".
 std::string_view name_of(QuantFormat format);
 
 // Quantises `values` (row-major [rows, columns]) into the tensors of `matrix`, which are dense host memory of the
@@ -43,7 +45,8 @@ void quantize_four_bit(const float* values, const QuantizedMatrix& matrix, std::
 void quantize_four_bit(const bfloat16* values, const QuantizedMatrix& matrix,
                        std::string_view name);
 
-// Elements [first, first + count) of the flat matrix, on the calling thread alone.
+// Elements [first, first + count) of the flat row-major matrix, whose tensors are host memory, on the calling thread
+// alone. `out` has room for `count`; values are f32, rounded once more to bf16.
 void dequantize_four_bit(const QuantizedMatrix& matrix, std::int64_t first, std::int64_t count,
                          float* out);
 void dequantize_four_bit(const QuantizedMatrix& matrix, std::int64_t first, std::int64_t count,
@@ -81,7 +84,7 @@ class FourBitWeight {
     QuantizedMatrix matrix_;
 };
 
-// What FourBitWeight needs: codes, absmax, and of double quantisation nested absmax and offset.
+// Bytes of what FourBitWeight needs: codes, absmax, and of double quantisation nested absmax and offset.
 struct FourBitBytes {
     std::int64_t codes = 0;
     std::int64_t absmax = 0;
