@@ -126,7 +126,8 @@ class ModelQuantizer {
         return quant_state_json(matrix, tensor.shape, plain_dtype(tensor));
     }
 
-    // f32 parts first and the state filled up with blanks to a multiple of 8 bytes, so that all lie aligned.
+    // f32 parts first and the state filled up with blanks to a multiple of 8 bytes, so that all lie
+    // aligned.
     WeightPiece quantised(const StoredTensor& tensor) {
         ++report_.quantised;
         const BaseQuantization& base = options_.base;

@@ -9,10 +9,11 @@
 // midpoint, and the other zero.
 // A block of zeros has the codes of 0. The last nibble of an odd count is the code of 0.
 //
-// Double quantisation: offset = mean of absmax, summed in f64 and rounded; v = absmax - offset in nested blocks of 256:
-// nested = max|v|, and the code nearest to v * (1 / max(nested, 1e-38)) in the signed dynamic map (quant/dynamic_map.h).
-// Sums are in an order that a card can keep: of the blocks of 8192 elements, then of these sums, each strided over 32
-// (256) partial ones, of which the second half is added to the first until there is one.
+// Double quantisation: offset = mean of absmax, summed in f64 and rounded; v = absmax - offset in
+// nested blocks of 256: nested = max|v|, and the code nearest to v * (1 / max(nested, 1e-38)) in
+// the signed dynamic map (quant/dynamic_map.h). Sums are in an order that a card can keep: of the
+// blocks of 8192 elements, then of these sums, each strided over 32 (256) partial ones, of which
+// the second half is added to the first until there is one.
 //
 // Work is shared among the cores; results do not depend on their number.
 #pragma once
