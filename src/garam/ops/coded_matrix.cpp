@@ -10,24 +10,6 @@
 namespace garam {
 namespace {
 
-// What kernels call a format: their enumerations have the order of QuantFormat.
-template <typename Codes>
-Codes codes_of(QuantFormat format) {
-    static_assert(static_cast<int>(Codes::nf4) == static_cast<int>(QuantFormat::nf4) &&
-                  static_cast<int>(Codes::fp4) == static_cast<int>(QuantFormat::fp4) &&
-                  static_cast<int>(Codes::q8_0) == static_cast<int>(QuantFormat::q8_0) &&
-                  static_cast<int>(Codes::q4_0) == static_cast<int>(QuantFormat::q4_0) &&
-                  static_cast<int>(Codes::q4_1) == static_cast<int>(QuantFormat::q4_1) &&
-                  static_cast<int>(Codes::q5_0) == static_cast<int>(QuantFormat::q5_0) &&
-                  static_cast<int>(Codes::q5_1) == static_cast<int>(QuantFormat::q5_1) &&
-                  static_cast<int>(Codes::iq4_nl) == static_cast<int>(QuantFormat::iq4_nl) &&
-                  static_cast<int>(Codes::q4_k) == static_cast<int>(QuantFormat::q4_k) &&
-                  static_cast<int>(Codes::q5_k) == static_cast<int>(QuantFormat::q5_k) &&
-                  static_cast<int>(Codes::q6_k) == static_cast<int>(QuantFormat::q6_k) &&
-                  static_cast<int>(Codes::iq4_xs) == static_cast<int>(QuantFormat::iq4_xs));
-    return static_cast<Codes>(format);
-}
-
 int shift_of(std::int64_t power) {
     return std::countr_zero(static_cast<std::uint64_t>(power));
 }
@@ -69,7 +51,7 @@ double quantized_bytes(const QuantizedMatrix& matrix, std::int64_t rows) {
 
 cpu::CodedMatrix coded_matrix(const QuantizedMatrix& matrix) {
     cpu::CodedMatrix x{};
-    x.format = codes_of<cpu::WeightCodes>(matrix.format);
+    x.format = matrix.format;
     x.codes = matrix.codes.raw();
     if (!is_four_bit(matrix.format)) return x;
     x.table = four_bit_table(matrix.format).data();
@@ -85,7 +67,7 @@ cpu::CodedMatrix coded_matrix(const QuantizedMatrix& matrix) {
 
 cuda::QuantizedWeight quantized_weight(const QuantizedMatrix& matrix) {
     cuda::QuantizedWeight x;
-    x.format = codes_of<cuda::WeightCodes>(matrix.format);
+    x.format = matrix.format;
     x.rows = matrix.rows;
     x.columns = matrix.columns;
     x.codes = matrix.codes.raw();
