@@ -82,7 +82,9 @@ bench() { # LABEL ARGUMENT…
 
 part_parity() {
     local room
-    for room in runtime ops optim nn models serve train; do tests "${room}_tests" '*uda*' "${PARITY_LIMIT:-150}"; done
+    for room in ${PARITY_ROOMS:-runtime ops optim nn models serve train}; do
+        tests "${room}_tests" "${PARITY_FILTER:-*uda*}" "${PARITY_LIMIT:-150}"
+    done
 }
 part_parity_ptx() {
     local name
@@ -189,7 +191,7 @@ part_load() {
         begin=$(date +%s.%N)
         cat "$folder"/*/model.safetensors >/dev/null
         note "$(stat -c %s "$folder"/*/model.safetensors) bytes read from the disk in" \
-            "$(echo "$(date +%s.%N) - $begin" | bc) s"
+            "$(awk "BEGIN { print $(date +%s.%N) - $begin }") s"
         echo 3 >/proc/sys/vm/drop_caches
         limited 60 "$log" "${load[@]}"
     done
@@ -237,7 +239,7 @@ part_small() { bench smollm2-1x512 --shape smollm2-135m --batch 1 --length 512 -
 part_decode() {
     local log=$OUT/decode_kernels.log
     bench decode "${EXAONE[@]}" --decode 128 --ops
-    bench decode-nf4 "${EXAONE[@]}" --decode 128 --base nf4
+    bench decode-nf4 "${EXAONE[@]}" --decode 128 --base nf4 --ops
     : >"$log"
     limited 60 "$log" "$WORK/bin/decode_bench" || note "decode_bench: ended with $?"
     tee -a "$SUMMARY" <"$log"
