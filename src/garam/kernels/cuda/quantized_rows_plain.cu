@@ -213,8 +213,8 @@ void quantized_rows_plain(StreamHandle stream, const QuantizedRowMatmul& x) {
     for (std::int64_t row = 0; row < x.m; row += kMostRows) {
         Work work;
         work.m = static_cast<int>(std::min<std::int64_t>(kMostRows, x.m - row));
-        work.n = x.weight.rows;
-        work.k = x.weight.columns;
+        work.n = x.weights[0].rows;
+        work.k = x.weights[0].columns;
         work.a = from_row(x.a, row, in_bytes);
         work.tail_columns = x.tail_columns;
         work.tail = from_row(x.tail, row, in_bytes);
@@ -225,9 +225,9 @@ void quantized_rows_plain(StreamHandle stream, const QuantizedRowMatmul& x) {
         work.c_is_bf16 = x.c_is_bf16;
         work.alpha = x.alpha;
         if (x.a_is_bf16)
-            launch<Bf16>(stream, x.weight, work);
+            launch<Bf16>(stream, x.weights[0], work);
         else
-            launch<float>(stream, x.weight, work);
+            launch<float>(stream, x.weights[0], work);
     }
 }
 
