@@ -141,7 +141,7 @@ GgufBuilder good() {
 TEST(Gguf, OtherFilesAndVersionsAreRefused) {
     EXPECT_REFUSED("", "does not begin with \"GGUF\"");
     EXPECT_REFUSED("GGU", "does not begin with \"GGUF\"");
-    EXPECT_REFUSED("GGML\3\0\0\0", "does not begin with \"GGUF\"");
+    EXPECT_REFUSED(std::string("GGML\3\0\0\0", 8), "does not begin with \"GGUF\"");
     EXPECT_REFUSED("GGUF", "needs 4 bytes at byte 4");
     GgufBuilder builder = good();
     builder.version = 1;

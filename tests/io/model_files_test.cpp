@@ -267,7 +267,7 @@ TEST(ModelFiles, GgufDefaults) {
 }
 
 TEST(ModelFiles, GgufRopeScaling) {
-    const auto scaling_of = [](GgufBuilder builder) {
+    const auto scaling_of = [](const GgufBuilder& builder) {
         const TempDir dir;
         return ModelFiles::open(dir.write("m.gguf", builder.build()))
             .config()

@@ -325,7 +325,7 @@ TEST(PeftAdapter, TensorsThatDoNotFitAreNamed) {
     SmallAdapter adapter;
     const fs::path file = dir / "adapter_model.safetensors";
     write_peft_adapter(dir.path(), adapter.settings, adapter.tensors());
-    const auto with = [&](std::vector<std::pair<std::string, Tensor>> tensors) {
+    const auto with = [&](const std::vector<std::pair<std::string, Tensor>>& tensors) {
         write_safetensors(file, tensors);
         return refusal_of(dir.path());
     };
