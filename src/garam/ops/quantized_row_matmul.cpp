@@ -83,6 +83,7 @@ bool begins_a_vector(const Tensor& x) {
 bool is_one_kernel(const Stream& stream, const Product& p) {
     for (const QuantizedMatrix& matrix : p.b) {
         if (!stream.is_for_cuda() || matrix.format != p.b.front().format ||
+            matrix.block != p.b.front().block ||
             !cuda::quantized_row_matmul_makes(p.input, quantized_weight(matrix)) ||
             !begins_a_vector(matrix.codes))
             return false;

@@ -12,8 +12,6 @@
 
 namespace garam::cuda {
 
-using WeightCodes = QuantFormat;
-
 // [rows, columns]. Tables are host memory, read before the call returns.
 struct QuantizedWeight {
     QuantFormat format = QuantFormat::nf4;

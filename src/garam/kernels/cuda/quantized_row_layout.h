@@ -76,8 +76,9 @@ constexpr std::int64_t kMostShared = 98 << 10;  // a block's, of the smaller car
 inline bool takes_weight(const QuantizedWeight& weight) {
     constexpr std::int64_t kMost = std::int64_t{1} << 30;
     return is_four_bit(weight.format) && weight.columns % kLaneColumns == 0 && weight.columns > 0 &&
-           most_weight_rows(weight.columns, 4) > 0 && weight.columns <= kMost &&
-           weight.rows <= kMost && (weight.rows + kTile) * weight.columns < std::int64_t{1} << 32;
+           most_weight_rows(weight.columns, runs_of(weight.columns, weight.block_shift)) > 0 &&
+           weight.columns <= kMost && weight.rows <= kMost &&
+           (weight.rows + kTile) * weight.columns < std::int64_t{1} << 32;
 }
 
 }  // namespace garam::cuda::quantized_row

@@ -462,8 +462,8 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)  // without spil
 // The constants in [1, 2) by which the table's values are best rounded to bf16: FP4's, multiples of 1/12, are exact;
 // NF4's are off by 0.0009 of themselves (root mean square), 0.0018 at the most, where without it would be 0.0014
 // and 0.0031.
-float pair_scale_of(WeightCodes format) {
-    return format == WeightCodes::fp4 ? 1.5f : 1.4367676f;
+float pair_scale_of(QuantFormat format) {
+    return format == QuantFormat::fp4 ? 1.5f : 1.4367676f;
 }
 
 std::int64_t multiprocessors() {
@@ -567,6 +567,7 @@ std::int64_t rows_at_once(const QuantizedRowMatmul& x) {
     int runs = 2;
     for (int p = 0; p < x.parts; ++p)
         runs = std::max(runs, quantized_row::runs_of(k, x.weights[p].block_shift));
+    if (most_weight_rows(k, runs) == 0) return 0;
     std::int64_t rows = std::min<std::int64_t>(x.m, 32 / runs);
     while (rows > 0 && most_bytes(rows, k, runs) > most)
         --rows;

@@ -46,10 +46,11 @@ struct QuantizedRowMatmul {
 
 // Whether it makes its row of k elements itself; addresses must be multiples of 16 bytes. By sizes only.
 inline bool quantized_row_matmul_makes(RowInput input, const QuantizedWeight& weight) {
-    using namespace quantized_row;
-    return takes_weight(weight) &&
+    return quantized_row::takes_weight(weight) &&
            (input != RowInput::rms_norm || weight.columns <= kRowMostNormed) &&
-           most_bytes(1, weight.columns, 4) <= kMostShared;
+           quantized_row::most_bytes(1, weight.columns,
+                                     quantized_row::runs_of(weight.columns, weight.block_shift)) <=
+               quantized_row::kMostShared;
 }
 
 struct QuantizedRowMatmulKernels {
