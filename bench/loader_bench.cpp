@@ -16,13 +16,8 @@
 #include "garam/data/samples/sample_table.h"
 #include "own_process.h"
 
+namespace garam::bench {
 namespace {
-
-using namespace garam;
-using bench::anonymous_megabytes;
-using bench::Clock;
-using bench::cpu_seconds;
-using bench::seconds_since;
 
 void write_table(const std::filesystem::path& file, std::int64_t samples, double mean,
                  std::int64_t longest) {
@@ -84,26 +79,20 @@ void measure(const SampleTable& table, LoaderOptions options, const char* name) 
         anonymous_megabytes());
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-    if (argc < 3) {
-        std::fprintf(stderr, "loader_bench SAMPLES MEAN_TOKENS | loader_bench TABLE MAX_LENGTH\n");
-        return 2;
-    }
-    std::filesystem::path file = argv[1];
-    std::int64_t max_length = std::atoll(argv[2]);
+void run(const char* samples_or_table, const char* length) {
+    std::filesystem::path file = samples_or_table;
+    std::int64_t max_length = std::atoll(length);
     const bool made = !std::filesystem::exists(file);
     if (made) {
         max_length = 1024;
         file = std::filesystem::temp_directory_path() / "loader_bench.samples";
-        write_table(file, std::atoll(argv[1]), std::atof(argv[2]), max_length);
+        write_table(file, std::atoll(samples_or_table), std::atof(length), max_length);
     }
     auto begin = Clock::now();
-    double cpu = cpu_seconds();
+    const double cpu = cpu_seconds();
     const std::string digest = content_digest(file);
     const auto bytes = static_cast<double>(std::filesystem::file_size(file));
-    std::printf("digest of the file: %.2f GB/s, %.2f GB/s of processors' time\n",
+    std::printf("digest %s: %.2f GB/s, %.2f GB/s of processors' time\n", digest.c_str(),
                 bytes / seconds_since(begin) / 1e9, bytes / (cpu_seconds() - cpu) / 1e9);
     begin = Clock::now();
     {
@@ -121,5 +110,16 @@ int main(int argc, char** argv) {
         measure(table, options, "packed");
     }
     if (made) std::filesystem::remove(file);
+}
+
+}  // namespace
+}  // namespace garam::bench
+
+int main(int argc, char** argv) {
+    if (argc < 3) {
+        std::fprintf(stderr, "loader_bench SAMPLES MEAN_TOKENS | loader_bench TABLE MAX_LENGTH\n");
+        return 2;
+    }
+    garam::bench::run(argv[1], argv[2]);
     return 0;
 }

@@ -14,6 +14,9 @@
 #   qlora        steps of 4-bit bases: with memory free, within Unsloth's memory, with the smallest cache
 #   qlora8b      the same of the 8B shape
 #   qlora_long   long samples of the 8B shape within the memory of small cards
+#   qlora_80GB   one step of one sample of 342,733 tokens of the 8B shape within 80 GB: about eight minutes
+#   memory       4-bit steps of the 2.4B shape within small limits, and what the card then has in use
+#   load         the 2.4B shape quantised while loading, its file on the disk and not in memory, beside reading that file
 #   lora         the ops on groups of adapters beside their bytes
 #   optimizer    a step under each of AdamW's names beside its bytes
 #   quantized    4-bit weights decoded, made and multiplied, beside a copy
@@ -79,7 +82,9 @@ bench() { # LABEL ARGUMENT…
 
 part_parity() {
     local room
-    for room in runtime ops optim nn models serve train; do tests "${room}_tests" '*uda*' "${PARITY_LIMIT:-150}"; done
+    for room in ${PARITY_ROOMS:-runtime ops optim nn models serve train}; do
+        tests "${room}_tests" "${PARITY_FILTER:-*uda*}" "${PARITY_LIMIT:-150}"
+    done
 }
 part_parity_ptx() {
     local name
@@ -161,6 +166,39 @@ part_qlora_long() {
     bench long-in-12GB "${long[@]}" --length 21848 --limit 10.62
     bench long-in-24GB "${long[@]}" --length 78475 --limit 21.80
 }
+part_qlora_80GB() {
+    local log=$OUT/long-in-80GB.log
+    : >"$log"
+    limited 580 "$log" "$WORK/bin/step_bench" --folder /dev/shm --shape llama-8b "${QLORA[@]}" --rank 32 --batch 1 \
+        --recompute auto --length 342733 --limit 73.5 --once || note "qlora_80GB: ended with $?"
+    tee -a "$SUMMARY" <"$log"
+}
+part_memory() {
+    local small=("${EXAONE[@]}" "${QLORA[@]}" --steps 4 --warmup 3)
+    bench memory-2x512-norms+activation "${small[@]}" --batch 2 --length 512 --recompute norms+activation --limit 3.9
+    bench memory-2x512-in-2.0 "${small[@]}" --batch 2 --length 512 --recompute auto --limit 2.0
+    bench memory-8x512-in-6GB "${small[@]}" --batch 8 --length 512 --recompute auto --limit 5.0
+}
+part_load() {
+    local folder=${TMPDIR:-/tmp}/garam-load log=$OUT/load.log begin
+    local load=("$WORK/bin/step_bench" "${EXAONE[@]}" "${QLORA[@]}" --folder "$folder" --batch 1 --length 64 --once)
+    mkdir -p "$folder"
+    : >"$log"
+    limited 60 "$log" "${load[@]}" # writes the model
+    sync
+    for _ in 1 2; do
+        echo 3 >/proc/sys/vm/drop_caches
+        begin=$(date +%s.%N)
+        cat "$folder"/*/model.safetensors >/dev/null
+        note "$(stat -c %s "$folder"/*/model.safetensors) bytes read from the disk in" \
+            "$(awk "BEGIN { print $(date +%s.%N) - $begin }") s"
+        echo 3 >/proc/sys/vm/drop_caches
+        limited 60 "$log" "${load[@]}"
+    done
+    limited 60 "$log" "${load[@]}" # from the page cache
+    grep -o 'loaded in.*' "$log" | sed 's/^/load: /' | tee -a "$SUMMARY"
+    rm -rf "$folder"
+}
 part_tune() {
     bench 16x512-heuristic "${EXAONE[@]}" --batch 16 --length 512 --tune "$OUT/products.json"
     bench 16x512-tuned "${EXAONE[@]}" --batch 16 --length 512 --products "$OUT/products.json"
@@ -201,7 +239,7 @@ part_small() { bench smollm2-1x512 --shape smollm2-135m --batch 1 --length 512 -
 part_decode() {
     local log=$OUT/decode_kernels.log
     bench decode "${EXAONE[@]}" --decode 128 --ops
-    bench decode-nf4 "${EXAONE[@]}" --decode 128 --base nf4
+    bench decode-nf4 "${EXAONE[@]}" --decode 128 --base nf4 --ops
     : >"$log"
     limited 60 "$log" "$WORK/bin/decode_bench" || note "decode_bench: ended with $?"
     tee -a "$SUMMARY" <"$log"

@@ -138,11 +138,12 @@ class Bench {
         const Tensor other = random(1, shape.columns);
         const Tensor c = arena_.scratch(DType::bf16, {1, shape.rows});
         row(label + ", norm, 1 row", coded, count, [&](std::int64_t i) {
-            rms_norm_matmul(stream_, x, other, kEps, matrices[static_cast<std::size_t>(i)], c);
+            rms_norm_matmul(stream_, x, other, kEps, {&matrices[static_cast<std::size_t>(i)], 1},
+                            c);
         });
         row(label + ", silu, 1 row", coded, count, [&](std::int64_t i) {
             gated_activation_matmul(stream_, Activation::silu, x, other,
-                                    matrices[static_cast<std::size_t>(i)], c);
+                                    {&matrices[static_cast<std::size_t>(i)], 1}, c);
         });
     }
     void products_of_bf16(const Matrix& shape) {

@@ -16,13 +16,8 @@
 #include "garam/data/sources/row_source.h"
 #include "own_process.h"
 
+namespace garam::bench {
 namespace {
-
-using namespace garam;
-using bench::anonymous_megabytes;
-using bench::Clock;
-using bench::cpu_seconds;
-using bench::seconds_since;
 
 // Bytes of all texts within a value: what every reader has to touch.
 std::size_t text_bytes(const Json& value) {
@@ -69,46 +64,49 @@ std::size_t read_rows(const RowBatch& batch, std::int64_t begin, std::int64_t en
     return bytes;
 }
 
+void run(const std::string& path, int passes) {
+    // Loads the module of the table formats, and lets the heap grow.
+    read(path, [](const RowBatch&) { return std::size_t{0}; });
+    for (int i = 0; i < passes; ++i) {
+        const Pass batches = read(path, [](const RowBatch&) { return std::size_t{0}; });
+        const Pass rows =
+            read(path, [](const RowBatch& batch) { return read_rows(batch, 0, batch.size()); });
+        const Pass spread = read(path, [](const RowBatch& batch) {
+            const auto count =
+                static_cast<std::int64_t>(std::max(1U, std::thread::hardware_concurrency()));
+            std::atomic<std::size_t> bytes = 0;
+            std::vector<std::jthread> threads;
+            for (std::int64_t t = 0; t < count; ++t)
+                threads.emplace_back([&, t] {
+                    bytes +=
+                        read_rows(batch, batch.size() * t / count, batch.size() * (t + 1) / count);
+                });
+            threads.clear();
+            return bytes.load();
+        });
+        std::printf("{");
+        const std::pair<const char*, const Pass*> all[] = {
+            {"batches", &batches}, {"rows", &rows}, {"spread", &spread}};
+        for (const auto& [name, pass] : all)
+            std::printf("\"%s\": [%.6f, %.6f], ", name, pass->seconds, pass->cpu);
+        std::printf("\"count\": %lld, \"bytes\": %zu, \"peak\": %.1f}\n",
+                    static_cast<long long>(rows.rows), rows.bytes,
+                    std::max(batches.megabytes, rows.megabytes));
+        std::fflush(stdout);
+    }
+}
+
 }  // namespace
+}  // namespace garam::bench
 
 int main(int argc, char** argv) {
     if (argc < 2) {
         std::fprintf(stderr, "rows_bench PATH [PASSES]\n");
         return 2;
     }
-    const std::string path = argv[1];
-    const int passes = argc > 2 ? std::atoi(argv[2]) : 1;
     try {
-        // Loads the module of the table formats, and lets the heap grow.
-        read(path, [](const RowBatch&) { return std::size_t{0}; });
-        for (int i = 0; i < passes; ++i) {
-            const Pass batches = read(path, [](const RowBatch&) { return std::size_t{0}; });
-            const Pass rows =
-                read(path, [](const RowBatch& batch) { return read_rows(batch, 0, batch.size()); });
-            const Pass spread = read(path, [](const RowBatch& batch) {
-                const auto count =
-                    static_cast<std::int64_t>(std::max(1U, std::thread::hardware_concurrency()));
-                std::atomic<std::size_t> bytes = 0;
-                std::vector<std::jthread> threads;
-                for (std::int64_t t = 0; t < count; ++t)
-                    threads.emplace_back([&, t] {
-                        bytes += read_rows(batch, batch.size() * t / count,
-                                           batch.size() * (t + 1) / count);
-                    });
-                threads.clear();
-                return bytes.load();
-            });
-            std::printf("{");
-            const std::pair<const char*, const Pass*> all[] = {
-                {"batches", &batches}, {"rows", &rows}, {"spread", &spread}};
-            for (const auto& [name, pass] : all)
-                std::printf("\"%s\": [%.6f, %.6f], ", name, pass->seconds, pass->cpu);
-            std::printf("\"count\": %lld, \"bytes\": %zu, \"peak\": %.1f}\n",
-                        static_cast<long long>(rows.rows), rows.bytes,
-                        std::max(batches.megabytes, rows.megabytes));
-            std::fflush(stdout);
-        }
-    } catch (const Error& error) {
+        garam::bench::run(argv[1], argc > 2 ? std::atoi(argv[2]) : 1);
+    } catch (const garam::Error& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 2;
     }

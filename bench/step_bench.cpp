@@ -48,7 +48,7 @@ struct Options {
     std::int64_t steps = 8, warmup = 4, decode = 0, tile = 0;
     std::vector<std::int64_t> lengths;  // of samples, one after the other; empty: all `length`
     double dropout = 0.05;
-    bool ops = false, phases = false, no_roofs = false, f32 = false, per_core = false;
+    bool ops = false, phases = false, no_roofs = false, f32 = false, per_core = false, once = false;
 };
 
 struct Spread {
@@ -366,14 +366,16 @@ void bench_steps(Options o, Device& device, const ModelFiles& files, const Roofs
         s.median, s.least, s.most, host.size(), d.median, s.median / d.median, tokens,
         tokens / s.median, flops / s.median * 1e-12, 100 * flops / s.median / roofs.flops, loss,
         static_cast<double>(device.memory().peak) / (1 << 30));
-    // As training runs them: the host waits for the last one only.
-    const Clock::TimePoint begin = Clock::now();
-    for (std::int64_t i = 0; i < o.steps; ++i)
-        engine.enqueue_step(step, o.warmup + o.steps + i, 1e-4);
-    engine.results(true);
-    std::printf("back to back: %.4f s a step; %d shapes recorded\n",
-                seconds_since(begin) / static_cast<double>(o.steps),
-                engine.micro_steps().recorded_shapes());
+    if (!o.once) {
+        // As training runs them: the host waits for the last one only.
+        const Clock::TimePoint begin = Clock::now();
+        for (std::int64_t i = 0; i < o.steps; ++i)
+            engine.enqueue_step(step, o.warmup + o.steps + i, 1e-4);
+        engine.results(true);
+        std::printf("back to back: %.4f s a step; %d shapes recorded\n",
+                    seconds_since(begin) / static_cast<double>(o.steps),
+                    engine.micro_steps().recorded_shapes());
+    }
     std::fflush(stdout);
     if (device.profile().is_cuda() &&
         std::system("nvidia-smi --query-gpu=name,driver_version,memory.used,clocks.sm,"
@@ -411,7 +413,7 @@ void bench_decode(const Options& o, Device& device, const ModelFiles& files, con
                                                     logits.begin());
         const Clock::TimePoint begin = Clock::now();
         logits = model.decode(stream, cache, std::span(&next, 1));
-        if (i >= 8) times.push_back(seconds_since(begin));
+        if (i >= std::min<std::int64_t>(8, o.decode - 1)) times.push_back(seconds_since(begin));
     }
     // In 4 bits a block of 64 has a byte for its scale, and 256 such bytes have four.
     const double linear = options.quantize ? 0.5 + (1 + 4.0 / 256) / 64 : 2.0;
@@ -421,8 +423,8 @@ void bench_decode(const Options& o, Device& device, const ModelFiles& files, con
     const double floor = bytes / roofs.read;
     std::printf("decode %s, %s, %s: %.3f ms a token (%.3f-%.3f), weights at %.3f ms: %.1f %%\n",
                 o.shape.c_str(), o.base.empty() ? "16 bits" : o.base.c_str(),
-                adapter ? "unmerged adapter" : "no adapter", s.median * 1e3,
-                s.least * 1e3, s.most * 1e3, floor * 1e3, 100 * floor / s.median);
+                adapter ? "unmerged adapter" : "no adapter", s.median * 1e3, s.least * 1e3,
+                s.most * 1e3, floor * 1e3, 100 * floor / s.median);
     if (!o.ops) return;
     // A new cache's first token is not recorded.
     KvCache other = model.make_cache(1024);
@@ -472,6 +474,7 @@ int run(int argc, char** argv) {
     app.add_option("--dropout", o.dropout, "lora_dropout");
     app.add_option("--steps", o.steps, "timed");
     app.add_option("--warmup", o.warmup, "before");
+    app.add_flag("--once", o.once, "one step, not warmed up");
     app.add_option("--decode", o.decode, "time this many generated tokens instead of steps");
     app.add_option("--tune", o.tune, "find the fastest products of the step, write them to a file");
     app.add_option("--products", o.products, "multiply as that file says (after --tune)");
@@ -487,6 +490,10 @@ int run(int argc, char** argv) {
     if (!lengths.empty()) o.lengths = read_lengths(lengths);
     if (o.per_core) set_num_threads(1);
     Clock::per_core = o.per_core;
+    if (o.once) {
+        o.steps = 1;
+        o.warmup = 0;
+    }
     const ModelShape& shape = model_shape(o.shape);
     const std::filesystem::path folder =
         o.folder.empty() ? std::filesystem::temp_directory_path() / ("garam-bench-" + shape.name)

@@ -13,6 +13,7 @@
 #include "garam/io/safetensors.h"
 #include "io/gguf_builder.h"
 #include "io/mutation.h"
+#include "io/refusal.h"
 #include "testing/temp_dir.h"
 #include "testing/test_data.h"
 
@@ -24,21 +25,8 @@ using testing::GgufBuilder;
 using testing::TempDir;
 
 std::string refusal_of(const fs::path& path) {
-    try {
-        ModelFiles::open(path);
-    } catch (const Error& error) {
-        const std::string message = error.what();
-        EXPECT_NE(message.find(path.string()), std::string::npos) << message;
-        return message;
-    }
-    return "opened";
+    return testing::refusal_naming(path, [&] { ModelFiles::open(path); });
 }
-
-#define EXPECT_REFUSED(path, part)                                                         \
-    do {                                                                                   \
-        const std::string refusal = refusal_of(path);                                      \
-        EXPECT_NE(refusal.find(part), std::string::npos) << refusal << "\nlacks " << part; \
-    } while (false)
 
 std::vector<float> values_of(const StoredTensor& tensor) {
     std::vector<float> values(static_cast<std::size_t>(tensor.shape.elements()));
@@ -88,7 +76,7 @@ TEST(ModelFiles, ShardedFolder) {
     EXPECT_EQ(with_map(R"({"metadata": {}, "weight_map": {
         "a": "model-00001-of-00002.safetensors", "b": "model-00001-of-00002.safetensors",
         "c": "model-00002-of-00002.safetensors"}})"),
-              "opened");
+              "read");
     const ModelFiles files = ModelFiles::open(dir.path());
     EXPECT_EQ(files.tensors().size(), 3u);
     EXPECT_EQ(values_of(files.at("c"))[0], 1.0f);
@@ -279,7 +267,7 @@ TEST(ModelFiles, GgufDefaults) {
 }
 
 TEST(ModelFiles, GgufRopeScaling) {
-    const auto scaling_of = [](GgufBuilder builder) {
+    const auto scaling_of = [](const GgufBuilder& builder) {
         const TempDir dir;
         return ModelFiles::open(dir.write("m.gguf", builder.build()))
             .config()

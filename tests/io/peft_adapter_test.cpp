@@ -6,10 +6,10 @@
 #include <cstring>
 #include <limits>
 
-#include "garam/core/error.h"
 #include "garam/core/json.h"
 #include "garam/io/safetensors.h"
 #include "io/mutation.h"
+#include "io/refusal.h"
 #include "testing/temp_dir.h"
 #include "testing/test_data.h"
 
@@ -40,21 +40,8 @@ struct SmallAdapter {
 };
 
 std::string refusal_of(const fs::path& folder) {
-    try {
-        read_peft_adapter(folder);
-    } catch (const Error& error) {
-        const std::string message = error.what();
-        EXPECT_EQ(message.find(folder.string()), 0u) << message;
-        return message;
-    }
-    return "read";
+    return testing::refusal_naming(folder, [&] { read_peft_adapter(folder); });
 }
-
-#define EXPECT_REFUSED(folder, part)                                                       \
-    do {                                                                                   \
-        const std::string refusal = refusal_of(folder);                                    \
-        EXPECT_NE(refusal.find(part), std::string::npos) << refusal << "\nlacks " << part; \
-    } while (false)
 
 TEST(PeftAdapter, Scaling) {
     LoraSettings settings;
@@ -338,7 +325,7 @@ TEST(PeftAdapter, TensorsThatDoNotFitAreNamed) {
     SmallAdapter adapter;
     const fs::path file = dir / "adapter_model.safetensors";
     write_peft_adapter(dir.path(), adapter.settings, adapter.tensors());
-    const auto with = [&](std::vector<std::pair<std::string, Tensor>> tensors) {
+    const auto with = [&](const std::vector<std::pair<std::string, Tensor>>& tensors) {
         write_safetensors(file, tensors);
         return refusal_of(dir.path());
     };

@@ -37,20 +37,26 @@ std::string name_of_case(const TestMatrix& matrix, const QuantizedMatmulCase& c)
            (c.options.transpose_b ? " forward" : " backward");
 }
 
+// Runs the case at its declared cost.
+Operands multiply(OpRun& run, const QuantizedMatmulCase& c, TestMatrix& matrix) {
+    const Operands operands(run, c);
+    matrix.add_to(run);
+    run.run(
+        [&](Stream& stream, const std::vector<Tensor>& t) {
+            quantized_matmul(stream, t[operands.a], matrix.of(t), t[operands.c],
+                             operands.options(c, t));
+        },
+        c.cost);
+    return operands;
+}
+
 TEST_P(QuantizedMatmul, TheBitsOfMatmulWithTheDecodedMatrix) {
     if (GetParam().is_cuda()) GTEST_SKIP() << "a promise of the CPU's product";
     for (const QuantizedMatmulCase& c : quantized_matmul_cases()) {
         TestMatrix matrix(c.format, c.rows, c.columns, c.block, c.is_double);
         SCOPED_TRACE(name_of_case(matrix, c));
         OpRun run(GetParam());
-        const Operands operands(run, c);
-        matrix.add_to(run);
-        run.run(
-            [&](Stream& stream, const std::vector<Tensor>& t) {
-                quantized_matmul(stream, t[operands.a], matrix.of(t), t[operands.c],
-                                 operands.options(c, t));
-            },
-            c.cost);
+        const Operands operands = multiply(run, c, matrix);
 
         OpRun plain(GetParam());
         const Operands same(plain, c);
@@ -78,14 +84,7 @@ TEST_P(QuantizedMatmul, WithinTheErrorOfItsSums) {
         TestMatrix matrix(c.format, c.rows, c.columns, c.block, c.is_double);
         SCOPED_TRACE(name_of_case(matrix, c));
         OpRun run(GetParam());
-        const Operands operands(run, c);
-        matrix.add_to(run);
-        run.run(
-            [&](Stream& stream, const std::vector<Tensor>& t) {
-                quantized_matmul(stream, t[operands.a], matrix.of(t), t[operands.c],
-                                 operands.options(c, t));
-            },
-            c.cost);
+        const Operands operands = multiply(run, c, matrix);
         const std::vector<double> a = run.values(operands.a);
         const std::vector<double> w = matrix.values(DType::f32);
         const std::vector<double> before = run.before(operands.addend);

@@ -116,7 +116,8 @@ TEST_P(QuantizedRowMatmul, OfNorm) {
         const auto elements = static_cast<double>(c.rows * c.k);
         run.run(
             [&](Stream& stream, const std::vector<Tensor>& t) {
-                rms_norm_matmul(stream, t[x], t[weight], kEps, product.matrix.of(t), t[product.out],
+                const QuantizedMatrix matrix = product.matrix.of(t);
+                rms_norm_matmul(stream, t[x], t[weight], kEps, {&matrix, 1}, t[product.out],
                                 product.options(t));
             },
             product.cost(4 * elements, (elements + static_cast<double>(c.k)) *
@@ -140,9 +141,9 @@ TEST_P(QuantizedRowMatmul, OfActivation) {
             const auto elements = static_cast<double>(c.rows * c.k);
             run.run(
                 [&](Stream& stream, const std::vector<Tensor>& t) {
-                    gated_activation_matmul(stream, activation, t[gate], t[up],
-                                            product.matrix.of(t), t[product.out],
-                                            product.options(t));
+                    const QuantizedMatrix matrix = product.matrix.of(t);
+                    gated_activation_matmul(stream, activation, t[gate], t[up], {&matrix, 1},
+                                            t[product.out], product.options(t));
                 },
                 product.cost(gated_activation_flops(activation) * elements,
                              2 * elements * static_cast<double>(size_of(c.in))));
@@ -152,6 +153,78 @@ TEST_P(QuantizedRowMatmul, OfActivation) {
             product.expect(run, GetParam().is_cuda(), gated_activation_reference(activation, both),
                            unit_of(c.in) + 100 * 0x1p-24);
         }
+    }
+}
+
+// Weights of one input, as of query, key and value, give what each of them gives.
+TEST_P(QuantizedRowMatmul, OfStackedWeights) {
+    struct Stack {
+        std::vector<std::int64_t> rows;
+        std::int64_t k, block;
+        bool is_double;
+    };
+    // Parts with blocks of their own; more rows than multiprocessors take at once; two dtypes of absmax.
+    for (const Stack& stack :
+         {Stack{{70, 16, 33}, 320, 64, true}, Stack{{2560, 640, 640}, 256, 64, true},
+          Stack{{1, 40}, 1056, 32, false}, Stack{{18, 18}, 33, 64, true}}) {
+        OpRun run(GetParam());
+        std::vector<TestMatrix> matrices;
+        std::int64_t n = 0;
+        double bytes = 0;
+        for (const std::int64_t rows : stack.rows) {
+            matrices.emplace_back(QuantFormat::nf4, rows, stack.k, stack.block, stack.is_double,
+                                  static_cast<std::uint64_t>(rows));
+            bytes += matrices.back().bytes();
+            n += rows;
+        }
+        constexpr std::int64_t kTail = 8;
+        const DType dtype = DType::bf16;
+        const int x = run.input(dtype, 1, stack.k);
+        const int weight = run.input(dtype, 1, stack.k);
+        const int tail = run.input(dtype, 1, kTail);
+        const int tail_weight = run.input(dtype, n, kTail);
+        const int addend = run.input(dtype, 1, n);
+        const int bias = run.input(dtype, 1, n);
+        const int together = run.output(dtype, 1, n);
+        const int alone = run.output(dtype, 1, n);
+        for (TestMatrix& matrix : matrices)
+            matrix.add_to(run);
+        SCOPED_TRACE(matrices.front().name());
+        const auto k = static_cast<double>(stack.k);
+        const auto columns = static_cast<double>(n);
+        const double parts = 1 + static_cast<double>(stack.rows.size());
+        Cost cost;
+        cost.flops = parts * 4 * k + 2 * (columns * (3 * k + 2 * kTail) + columns);
+        cost.bytes_read = parts * (4 * k + 2 * kTail) + 2 * (bytes + columns * (2 * kTail + 4));
+        cost.bytes_written = 2 * 2 * columns;
+        run.run(
+            [&](Stream& stream, const std::vector<Tensor>& t) {
+                std::vector<QuantizedMatrix> b;
+                std::int64_t begin = 0;
+                for (const TestMatrix& matrix : matrices) {
+                    b.push_back(matrix.of(t));
+                    const std::int64_t end = begin + b.back().rows;
+                    rms_norm_matmul(stream, t[x], t[weight], kEps, {&b.back(), 1},
+                                    t[alone].slice_columns(begin, end),
+                                    {.tail = t[tail],
+                                     .tail_weight = t[tail_weight].slice_rows(begin, end),
+                                     .addend = t[addend].slice_columns(begin, end),
+                                     .bias = t[bias].reshape(Shape{n}).slice_elements(begin, end)});
+                    begin = end;
+                }
+                rms_norm_matmul(stream, t[x], t[weight], kEps, b, t[together],
+                                {.tail = t[tail],
+                                 .tail_weight = t[tail_weight],
+                                 .addend = t[addend],
+                                 .bias = t[bias]});
+            },
+            cost);
+        // Sums of k terms of about 1 in another order, rounded once on both sides.
+        const std::vector<double> want = run.values(alone);
+        std::vector<double> bound;
+        for (const double value : want)
+            bound.push_back(2.02 * unit_of(dtype) * std::abs(value) + k * 0x1p-24 * k);
+        expect_within(run.values(together), want, bound, "c");
     }
 }
 
@@ -219,12 +292,13 @@ TEST(QuantizedRowMatmulChecks, ATailHasItsWeight) {
     matrix.absmax = arena.push(DType::f32, {4}, Purpose::weights);
     const Tensor x = tensor(1, 64), c = tensor(1, 4),
                  weight = arena.push(DType::f32, {64}, Purpose::weights);
-    EXPECT_THROW(rms_norm_matmul(stream, x, weight, kEps, matrix, c, {.tail = tensor(1, 8)}), Bug);
-    EXPECT_THROW(rms_norm_matmul(stream, x, weight, kEps, matrix, c,
+    EXPECT_THROW(rms_norm_matmul(stream, x, weight, kEps, {&matrix, 1}, c, {.tail = tensor(1, 8)}),
+                 Bug);
+    EXPECT_THROW(rms_norm_matmul(stream, x, weight, kEps, {&matrix, 1}, c,
                                  {.tail = tensor(1, 8), .tail_weight = tensor(4, 7)}),
                  Bug);
     matrix.columns = 32;
-    EXPECT_THROW(rms_norm_matmul(stream, x, weight, kEps, matrix, c), Bug);
+    EXPECT_THROW(rms_norm_matmul(stream, x, weight, kEps, {&matrix, 1}, c), Bug);
     EXPECT_THROW(rms_norm_matmul(stream, x, weight, kEps, tensor(4, 72), c,
                                  {.tail = tensor(1, 8), .tail_weight = tensor(4, 8)}),
                  Bug);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "garam/core/error.h"
+#include "garam/core/error_source.h"
 #include "garam/io/four_bit_checkpoint.h"
 #include "garam/models/four_bit_base.h"
 #include "garam/quant/four_bit.h"
@@ -104,12 +105,10 @@ void MergeBase::check_values_of_original() const {
         const auto elements = static_cast<std::size_t>(tensor.shape.elements());
         std::vector<float> seen(elements);
         std::vector<float> values(elements);
-        try {
+        naming_source("--base " + original_->path().string(), [&] {
             read_tensor(tensor, seen.data());
             read_tensor(original_->at(tensor.name), values.data());
-        } catch (const Error& error) {  // which names the tensor alone
-            throw Error("--base " + original_->path().string() + ": " + error.what());
-        }
+        });
         const auto block = static_cast<std::size_t>(tensor.four_bit->matrix.block);
         std::size_t far = 0;
         for (std::size_t begin = 0; begin < elements; begin += block) {

@@ -15,10 +15,11 @@ namespace garam {
 
 class MergeBase {
   public:
-    // Of `files` the linears become what training saw, where an adapter tells that it quantised them. `original`: the
-    // model whose weights are merged into instead; empty: none. Throws Error where the adapters were trained over
-    // different 4 bits or over others than the files', and where the original is no model of the same tensors, has other
-    // values than those that became the 4 bits, or is not needed, naming them.
+    // Of `files` the linears become what training saw, where an adapter tells that it quantised
+    // them. `original`: the model whose weights are merged into instead; empty: none. Throws Error
+    // where the adapters were trained over different 4 bits or over others than the files', and
+    // where the original is no model of the same tensors, has other values than those that became
+    // the 4 bits, or is not needed, naming them.
     MergeBase(ModelFiles& files, const std::vector<PeftAdapter>& adapters,
               const std::string& original);
 

@@ -59,8 +59,9 @@ class Loader {
     // The epoch as Transformers logs it once this step is done: 1.5 is half of the second one.
     double epoch_at(std::int64_t step) const;
 
-    // This rank's micro-batches of a step, none where the last one of an epoch has fewer than ranks: a pure function of its number, whatever was asked before, so
-    // that a resumed run needs no state. May be called from several threads.
+    // This rank's micro-batches of a step, none where the last one of an epoch has fewer than
+    // ranks: a pure function of its number, whatever was asked before, so that a resumed run needs
+    // no state. May be called from several threads.
     std::vector<TokenBatch> step(std::int64_t step) const;
 
     // The micro-batches of a step of all ranks, without their tokens.

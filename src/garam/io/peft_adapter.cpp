@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "garam/core/error.h"
+#include "garam/core/error_source.h"
 #include "garam/core/json.h"
 #include "garam/io/atomic_write.h"
 #include "garam/io/four_bit_checkpoint.h"
@@ -98,11 +99,7 @@ class ConfigReader {
             if (rank != std::floor(rank))
                 throw Error(at("rank_pattern") + ": the rank of " + pattern + " must be whole");
         settings.alpha_pattern = numbers("alpha_pattern", -1e30, 1e30);
-        try {
-            const LoraTargets checked(settings);
-        } catch (const Error& error) {
-            throw Error(path_.string() + ": " + error.what());
-        }
+        naming_source(path_.string(), [&] { const LoraTargets checked(settings); });
         return settings;
     }
 
@@ -264,11 +261,7 @@ class TensorReader {
         tensor.name = stored.name;
         tensor.shape = stored.shape;
         tensor.values.resize(static_cast<std::size_t>(stored.shape.elements()));
-        try {
-            read_tensor(stored, tensor.values.data());
-        } catch (const Error& error) {
-            throw Error(path_.string() + ": " + error.what());
-        }
+        naming_source(path_.string(), [&] { read_tensor(stored, tensor.values.data()); });
         return tensor;
     }
 

@@ -38,15 +38,15 @@ struct PeftAdapter {
     std::optional<BaseQuantization> base_quantization;
 };
 
-// Reads a folder, which a hub name in the local cache may stand for; f16 and bf16 tensors are widened.
-// Settings that change the mathematics and are not
-// supported (use_qalora, modules_to_save, an init_lora_weights that alters the base, …) are
-// refused by name; keys that are not known are taken as harmless, as PEFT adds some with each version.
-// Biases are read where `bias` says that they were trained; other "base_layer" tensors, which PEFT adds by
-// itself, are ignored but for those of the embedding and the head, and all others but lora_A, lora_B and
-// DoRA's magnitudes refused. Every
-// pair has the rank of its module. Where target_modules are no list of names, or other fields choose among
-// them, the settings name the modules that the tensors belong to. NaN or infinity is an Error. Throws Error naming file and key.
+// Reads a folder, which a hub name in the local cache may stand for; f16 and bf16 tensors are
+// widened. Settings that change the mathematics and are not supported (use_qalora, modules_to_save,
+// an init_lora_weights that alters the base, …) are refused by name; keys that are not known are
+// taken as harmless, as PEFT adds some with each version. Biases are read where `bias` says that
+// they were trained; other "base_layer" tensors, which PEFT adds by itself, are ignored but for
+// those of the embedding and the head, and all others but lora_A, lora_B and DoRA's magnitudes
+// refused. Every pair has the rank of its module. Where target_modules are no list of names, or
+// other fields choose among them, the settings name the modules that the tensors belong to. NaN or
+// infinity is an Error. Throws Error naming file and key.
 PeftAdapter read_peft_adapter(const std::filesystem::path& folder);
 
 // Writes both files into an existing folder (each atomically), in PEFT's layout: the keys that PEFT has

@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "garam/core/error.h"
+#include "garam/core/error_source.h"
 #include "garam/models/decoder_loader.h"
 #include "garam/models/decoder_tensors.h"
 #include "garam/models/rotary_tables.h"
@@ -28,13 +29,11 @@ void Decoder::Loader::load() {
     allocate_parameters();
     tie_head();
     make_rotary_tables();
-    try {
+    naming_source(files_.path().string(), [&] {
         fill();
         model_.load_peak_bytes_ = model_.device_.memory().peak;
         setup_.stream.synchronize();
-    } catch (const Error& error) {  // which names the tensor alone
-        throw Error(files_.path().string() + ": " + error.what());
-    }
+    });
 }
 
 // One weight: its file tensor checked against the shape that the config implies.

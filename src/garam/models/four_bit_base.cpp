@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "garam/core/error.h"
+#include "garam/core/error_source.h"
 #include "garam/quant/four_bit.h"
 
 namespace garam {
@@ -121,11 +122,8 @@ void quantise_linears(ModelFiles& files, const BaseQuantization& options) {
         const StoredTensor tensor = files.tensors()[i];
         const std::string module = four_bit_module(family, tensor);
         if (module.empty() || tensor.four_bit != nullptr || is_skipped(options, module)) continue;
-        try {
-            files.replace(quantised(tensor, options), {});
-        } catch (const Error& error) {  // which names the tensor alone
-            throw Error(files.path().string() + ": " + error.what());
-        }
+        naming_source(files.path().string(),
+                      [&] { files.replace(quantised(tensor, options), {}); });
     }
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "garam/core/error.h"
+#include "garam/core/error_source.h"
 #include "garam/core/parallel.h"
 #include "garam/io/atomic_write.h"
 #include "garam/io/peft_keys.h"
@@ -392,11 +393,7 @@ void MergedWeights::for_each_row(const StoredTensor& tensor, std::int64_t first,
         part.name += " from row " + std::to_string(first);
     }
     std::vector<float> weight(static_cast<std::size_t>(part.shape.elements()));
-    try {
-        read_tensor(part, weight.data());
-    } catch (const Error& error) {  // which names the tensor alone
-        throw Error(impl_->source + ": " + error.what());
-    }
+    naming_source(impl_->source, [&] { read_tensor(part, weight.data()); });
     parallel_for(count, 16, [&](std::int64_t begin, std::int64_t end) {
         std::vector<double> row(static_cast<std::size_t>(columns));
         for (std::int64_t o = begin; o < end; ++o) {

@@ -91,10 +91,11 @@ struct MergeReport {
 // Error when no setting that Transformers can read gives these divisors.
 Json merged_config(const ModelFiles& base, DType dtype, bool tied, const MergeOptions& options);
 
-// Writes config.json, model.safetensors (or shards with an index) and a copy of generation_config.json
-// into `folder`, which exists. Tied embeddings stay tied unless the
-// adapter changes one of them (MergedWeights::tensors). Throws Error naming tensor and both shapes when
-// the adapter does not fit the base, or the base its config, and when a weight cannot be written in the dtype asked for.
+// Writes config.json, model.safetensors (or shards with an index) and a copy of
+// generation_config.json into `folder`, which exists. Tied embeddings stay tied unless the
+// adapter changes one of them (MergedWeights::tensors). Throws Error naming tensor and both shapes
+// when the adapter does not fit the base, or the base its config, and when a weight cannot be
+// written in the dtype asked for.
 MergeReport write_merged_model(const ModelFiles& base, const std::vector<WeightedAdapter>& adapters,
                                const std::filesystem::path& folder, const MergeOptions& options);
 inline MergeReport write_merged_model(const ModelFiles& base, const PeftAdapter& adapter,

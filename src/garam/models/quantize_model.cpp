@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "garam/core/error.h"
+#include "garam/core/error_source.h"
 #include "garam/io/atomic_write.h"
 #include "garam/io/four_bit_checkpoint.h"
 #include "garam/models/decoder_family.h"
@@ -89,27 +90,18 @@ class ModelQuantizer {
         return config;
     }
 
-    // What reads or quantises a tensor names no file.
-    template <typename Body>
-    auto naming_the_files(const Body& body) const {
-        try {
-            return body();
-        } catch (const Error& error) {
-            throw Error(files_.path().string() + ": " + error.what());
-        }
-    }
-
     template <typename T>
     std::vector<T> values_of(const StoredTensor& tensor) const {
         std::vector<T> values(static_cast<std::size_t>(tensor.shape.elements()));
-        naming_the_files([&] { read_tensor(tensor, values.data()); });
+        naming_source(files_.path().string(), [&] { read_tensor(tensor, values.data()); });
         return values;
     }
 
     template <typename T>
     void quantise(const StoredTensor& tensor, const QuantizedMatrix& matrix) const {
         const std::vector<T> values = values_of<T>(tensor);
-        naming_the_files([&] { quantize_four_bit(values.data(), matrix, tensor.name); });
+        naming_source(files_.path().string(),
+                      [&] { quantize_four_bit(values.data(), matrix, tensor.name); });
     }
 
     WeightPiece plain(const StoredTensor& tensor) const {
@@ -133,7 +125,8 @@ class ModelQuantizer {
         return quant_state_json(matrix, tensor.shape, plain_dtype(tensor));
     }
 
-    // f32 parts first and the state filled up with blanks to a multiple of 8 bytes, so that all lie aligned.
+    // f32 parts first and the state filled up with blanks to a multiple of 8 bytes, so that all lie
+    // aligned.
     WeightPiece quantised(const StoredTensor& tensor) {
         ++report_.quantised;
         const BaseQuantization& base = options_.base;

@@ -63,15 +63,23 @@ void forward_by_codes(Stream& stream, const Projection& projection, const Tensor
     }
 }
 
-// A part's options of a row product with codes.
-RowMatmulOptions row_options(const Projection& projection, std::size_t part, const Tensor& tail,
+// The parts of a row product with codes.
+struct StackedParts {
+    std::array<QuantizedMatrix, Projection::kMostParts> matrices;
+    std::size_t count = 0;
+
+    explicit StackedParts(const Projection& projection) {
+        for (const Linear& linear : projection.parts)
+            matrices[count++] = linear.quantized;
+    }
+    operator std::span<const QuantizedMatrix>() const { return {matrices.data(), count}; }
+};
+static_assert(Projection::kMostParts <= kMostStacked);
+
+RowMatmulOptions row_options(const Projection& projection, const Tensor& tail,
                              const Tensor& addend) {
-    const std::int64_t begin = projection.column(part);
-    const std::int64_t end = begin + projection.parts[part].out_features();
-    RowMatmulOptions options{.tail = tail};
-    if (tail) options.tail_weight = projection.row_B.slice_rows(begin, end);
-    if (addend) options.addend = part_of(projection, part, addend);
-    if (projection.bias) options.bias = projection.bias.slice_elements(begin, end);
+    RowMatmulOptions options{.tail = tail, .addend = addend, .bias = projection.bias};
+    if (tail) options.tail_weight = projection.row_B;
     return options;
 }
 
@@ -242,10 +250,8 @@ void project_norm(Stream& stream, const Projection& projection, const Tensor& x,
             rms_norm_matmul(stream, x, norm.weight, norm.eps, projection.row_A, tail, {},
                             norm.options);
         }
-        for (std::size_t p = 0; p < projection.parts.size(); ++p)
-            rms_norm_matmul(stream, x, norm.weight, norm.eps, projection.parts[p].quantized,
-                            part_of(projection, p, y), row_options(projection, p, tail, {}),
-                            norm.options);
+        rms_norm_matmul(stream, x, norm.weight, norm.eps, StackedParts(projection), y,
+                        row_options(projection, tail, {}), norm.options);
         return;
     }
     RowMatmulOptions options{.bias = projection.bias};
@@ -269,10 +275,8 @@ void project_activation(Stream& stream, const Projection& projection, Activation
             tail = stream.arena().scratch(gate.dtype(), {1, projection.tail});
             gated_activation_matmul(stream, activation, gate, up, projection.row_A, tail);
         }
-        for (std::size_t p = 0; p < projection.parts.size(); ++p)
-            gated_activation_matmul(stream, activation, gate, up, projection.parts[p].quantized,
-                                    part_of(projection, p, y),
-                                    row_options(projection, p, tail, addend));
+        gated_activation_matmul(stream, activation, gate, up, StackedParts(projection), y,
+                                row_options(projection, tail, addend));
         return;
     }
     RowMatmulOptions options{.addend = addend, .bias = projection.bias};

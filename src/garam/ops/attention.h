@@ -3,11 +3,12 @@
 //   out[t] = sum over allowed s of softmax_s(score(t, s)) * v[s]
 //   score  = scale * q[t] . k[s], or softcap * tanh(scale * q[t] . k[s] / softcap)
 //
-// q, out [q_tokens, num_heads * head_dim]; k, v [k_tokens, num_kv_heads * head_dim]; f32 or bf16, all the
-// same; rows may have a pitch. Query head h uses key/value head h / (num_heads / num_kv_heads). Softmax
-// and sums in fp32; on a card, and where the processor multiplies tiles of bf16, probabilities and score
-// gradients of bf16 operands are rounded to bf16 for the products that follow. Memory is linear in the tokens (Dao, 2023: FlashAttention-2): only
-// lse f32 [q_tokens, num_heads] = log sum exp of the scores is kept for the backward.
+// q, out [q_tokens, num_heads * head_dim]; k, v [k_tokens, num_kv_heads * head_dim]; f32 or bf16,
+// all the same; rows may have a pitch. Query head h uses key/value head h / (num_heads /
+// num_kv_heads). Softmax and sums in fp32; on a card, and where the processor multiplies tiles of
+// bf16, probabilities and score gradients of bf16 operands are rounded to bf16 for the products
+// that follow. Memory is linear in the tokens (Dao, 2023: FlashAttention-2): only lse f32
+// [q_tokens, num_heads] = log sum exp of the scores is kept for the backward.
 //
 // A card takes head_dim up to 256 (best 64, 80, 96, 128 and 256; others cost as much as the next of
 // these) and scale > 0.

@@ -10,26 +10,25 @@
 namespace garam {
 namespace {
 
-// What kernels call a format: their enumerations have the order of QuantFormat.
-template <typename Codes>
-Codes codes_of(QuantFormat format) {
-    static_assert(static_cast<int>(Codes::nf4) == static_cast<int>(QuantFormat::nf4) &&
-                  static_cast<int>(Codes::fp4) == static_cast<int>(QuantFormat::fp4) &&
-                  static_cast<int>(Codes::q8_0) == static_cast<int>(QuantFormat::q8_0) &&
-                  static_cast<int>(Codes::q4_0) == static_cast<int>(QuantFormat::q4_0) &&
-                  static_cast<int>(Codes::q4_1) == static_cast<int>(QuantFormat::q4_1) &&
-                  static_cast<int>(Codes::q5_0) == static_cast<int>(QuantFormat::q5_0) &&
-                  static_cast<int>(Codes::q5_1) == static_cast<int>(QuantFormat::q5_1) &&
-                  static_cast<int>(Codes::iq4_nl) == static_cast<int>(QuantFormat::iq4_nl) &&
-                  static_cast<int>(Codes::q4_k) == static_cast<int>(QuantFormat::q4_k) &&
-                  static_cast<int>(Codes::q5_k) == static_cast<int>(QuantFormat::q5_k) &&
-                  static_cast<int>(Codes::q6_k) == static_cast<int>(QuantFormat::q6_k) &&
-                  static_cast<int>(Codes::iq4_xs) == static_cast<int>(QuantFormat::iq4_xs));
-    return static_cast<Codes>(format);
-}
-
 int shift_of(std::int64_t power) {
     return std::countr_zero(static_cast<std::uint64_t>(power));
+}
+
+// What kernels of both devices read of a matrix, but for its offset.
+template <typename Weight>
+Weight weight_of(const QuantizedMatrix& matrix) {
+    Weight x{};
+    x.format = matrix.format;
+    x.codes = matrix.codes.raw();
+    if (!is_four_bit(matrix.format)) return x;
+    x.table = four_bit_table(matrix.format).data();
+    x.block_shift = shift_of(matrix.block);
+    x.absmax = matrix.absmax.raw();
+    if (!matrix.is_double()) return x;
+    x.nested_shift = shift_of(matrix.nested_block);
+    x.nested_absmax = matrix.nested_absmax.data<float>();
+    x.map = signed_dynamic_map().data();
+    return x;
 }
 
 }  // namespace
@@ -68,36 +67,16 @@ double quantized_bytes(const QuantizedMatrix& matrix, std::int64_t rows) {
 }
 
 cpu::CodedMatrix coded_matrix(const QuantizedMatrix& matrix) {
-    cpu::CodedMatrix x{};
-    x.format = codes_of<cpu::WeightCodes>(matrix.format);
-    x.codes = matrix.codes.raw();
-    if (!is_four_bit(matrix.format)) return x;
-    x.table = four_bit_table(matrix.format).data();
-    x.block_shift = shift_of(matrix.block);
-    x.absmax = matrix.absmax.raw();
-    if (!matrix.is_double()) return x;
-    x.nested_shift = shift_of(matrix.nested_block);
-    x.nested_absmax = matrix.nested_absmax.data<float>();
-    x.map = signed_dynamic_map().data();
-    x.offset = *matrix.offset.data<float>();
+    auto x = weight_of<cpu::CodedMatrix>(matrix);
+    if (matrix.is_double()) x.offset = *matrix.offset.data<float>();
     return x;
 }
 
 cuda::QuantizedWeight quantized_weight(const QuantizedMatrix& matrix) {
-    cuda::QuantizedWeight x;
-    x.format = codes_of<cuda::WeightCodes>(matrix.format);
+    auto x = weight_of<cuda::QuantizedWeight>(matrix);
     x.rows = matrix.rows;
     x.columns = matrix.columns;
-    x.codes = matrix.codes.raw();
-    if (!is_four_bit(matrix.format)) return x;
-    x.table = four_bit_table(matrix.format).data();
-    x.block_shift = shift_of(matrix.block);
-    x.absmax = matrix.absmax.raw();
-    if (!matrix.is_double()) return x;
-    x.nested_shift = shift_of(matrix.nested_block);
-    x.nested_absmax = matrix.nested_absmax.data<float>();
-    x.map = signed_dynamic_map().data();
-    x.offset = matrix.offset.data<float>();
+    if (matrix.is_double()) x.offset = matrix.offset.data<float>();
     return x;
 }
 

@@ -32,7 +32,9 @@ void dora_scale(Stream& stream, const DoraScale& dora);
 void scale_columns(Stream& stream, const Tensor& x, const Tensor& factors, float offset,
                    const Tensor& bias, const Tensor& addend, const Tensor& y);
 
-// dz = scale ⊙ dy, and magnitude_gradient f32 [out] += column sums of dy ⊙ z over norm, in a fixed order. dy, z, dz [tokens, out] of one dtype; dz may be dy's or z's memory. Cost: 3 flops an element.
+// dz = scale ⊙ dy, and magnitude_gradient f32 [out] += column sums of dy ⊙ z over norm, in a fixed
+// order. dy, z, dz [tokens, out] of one dtype; dz may be dy's or z's memory. Cost: 3 flops an
+// element.
 void dora_backward(Stream& stream, const Tensor& dy, const Tensor& z, const Tensor& scale,
                    const Tensor& norm, const Tensor& dz, const Tensor& magnitude_gradient);
 

@@ -5,13 +5,13 @@
 // op(a) [m, k], op(b) [k, n], c [m, n]; a and b of one dtype (f32 or bf16), c f32 or bf16 (with f32
 // inputs, f32); rows may have a pitch; c overlaps neither. m, n or k of 0 is allowed.
 //
-// Sums in fp32, rounded once into c (on the CPU a bias is added to the rounded value). On the CPU the
-// order in which an element is summed depends on k only: its bits are the same however rows or columns
-// are cut into calls, whatever else is in the call (one row is decoded as it was in the prompt), and for
-// any number of threads. They do depend on the instruction set of the device's profile. Where that
-// multiplies bf16 itself, in pairs or in tiles, subnormals count as zero. On a card the same call gives the same bits again;
-// another number of rows may be summed in another order, and a bf16 product may be rounded before c or the
-// addend is added.
+// Sums in fp32, rounded once into c (on the CPU a bias is added to the rounded value). On the CPU
+// the order in which an element is summed depends on k only: its bits are the same however rows or
+// columns are cut into calls, whatever else is in the call (one row is decoded as it was in the
+// prompt), and for any number of threads. They do depend on the instruction set of the device's
+// profile. Where that multiplies bf16 itself, in pairs or in tiles, subnormals count as zero. On a
+// card the same call gives the same bits again; another number of rows may be summed in another
+// order, and a bf16 product may be rounded before c or the addend is added.
 //
 // Cost: 2 flops for each multiply-add, 1 an element for the bias; every operand moved once.
 //

@@ -16,7 +16,7 @@ void multiply_rows_on_cuda(Stream& stream, const Tensor& a, const QuantizedMatri
     x.m = a.rows();
     x.a_is_bf16 = a.dtype() == DType::bf16;
     x.a = cuda_rows(a);
-    x.weight = quantized_weight(weight);
+    x.weights[0] = quantized_weight(weight);
     x.c = cuda_rows(c);
     x.c_is_bf16 = c.dtype() == DType::bf16;
     if (options.accumulate) x.addend = x.c;

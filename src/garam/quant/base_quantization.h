@@ -13,7 +13,7 @@ namespace garam {
 
 struct BaseQuantization {
     QuantFormat format = QuantFormat::fp4;  // nf4 or fp4
-    std::int64_t block = 64;                // elements that share an absmax: a power of two, 32 to 4096
+    std::int64_t block = 64;  // elements that share an absmax: a power of two, 32 to 4096
     bool double_quantization = false;
     // Modules that stay as they are, in Transformers' way: a name or its beginning up to a dot
     // ("model.layers.0"), or its end ("down_proj").

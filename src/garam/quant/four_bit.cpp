@@ -191,9 +191,13 @@ std::int16_t code_of_zero(QuantFormat format) {
     return format == QuantFormat::nf4 ? 7 : 0;
 }
 
+// `count` elements from the start of a block on, of which only the last block of the matrix may be
+// short: codes (the first at a byte's high nibble) and f32 absmax of their blocks. Returns the index
+// of the first value that is NaN or infinite, whose block and those after it are not written; `count`
+// where all are finite.
 template <typename T>
-std::int64_t quantize_blocks_of(QuantFormat format, std::int64_t block, const T* values,
-                                std::int64_t count, std::uint8_t* codes, float* absmax) {
+std::int64_t quantize_blocks(QuantFormat format, std::int64_t block, const T* values,
+                             std::int64_t count, std::uint8_t* codes, float* absmax) {
     std::array<std::int16_t, kPiece + 1> piece;
     for (std::int64_t begin = 0; begin < count; begin += block, ++absmax) {
         const std::int64_t length = std::min(block, count - begin);
@@ -235,6 +239,51 @@ void check(const QuantizedMatrix& matrix) {
                 "absmax is f32, or u8 with double quantisation");
 }
 
+// Element i to partial sum i % kPartial; then the second half of these to the first, until there is one.
+template <std::size_t kPartial, typename T>
+double strided_sum(const T* values, std::int64_t count) {
+    std::array<double, kPartial> sums{};
+    for (std::int64_t i = 0; i < count; ++i)
+        sums[static_cast<std::size_t>(i) % kPartial] += static_cast<double>(values[i]);
+    for (std::size_t half = kPartial / 2; half > 0; half /= 2)
+        for (std::size_t i = 0; i < half; ++i)
+            sums[i] += sums[i + half];
+    return sums[0];
+}
+
+// The f32 absmax of all blocks of `matrix` into its absmax, nested_absmax and offset.
+void quantize_absmax(const float* absmax, const QuantizedMatrix& matrix) {
+    GARAM_CHECK(
+        matrix.is_double() && matrix.nested_block == kNestedBlock &&
+            matrix.nested_absmax.elements() == (matrix.blocks() + kNestedBlock - 1) / kNestedBlock,
+        "double quantisation is in nested blocks of 256");
+    const std::int64_t blocks = matrix.blocks();
+    const std::int64_t summed = kSummedElements / matrix.block;
+    std::vector<double> sums;
+    for (std::int64_t begin = 0; begin < blocks; begin += summed)
+        sums.push_back(strided_sum<32>(absmax + begin, std::min(summed, blocks - begin)));
+    const double sum = strided_sum<256>(sums.data(), static_cast<std::int64_t>(sums.size()));
+    const auto offset = blocks == 0 ? 0.0f : static_cast<float>(sum / static_cast<double>(blocks));
+    *matrix.offset.data<float>() = offset;
+
+    const DynamicMap& map = signed_dynamic_map();
+    auto* const codes = matrix.absmax.data<std::uint8_t>();
+    auto* const nested = matrix.nested_absmax.data<float>();
+    parallel_for(matrix.nested_absmax.elements(), 16, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t n = first; n < last; ++n) {
+            const std::int64_t begin = n * kNestedBlock;
+            const std::int64_t end = std::min(begin + kNestedBlock, blocks);
+            float largest = 0;
+            for (std::int64_t b = begin; b < end; ++b)
+                largest = std::max(largest, std::abs(absmax[b] - offset));
+            nested[n] = largest;
+            const float inverse = 1.0f / std::max(largest, kLeastScale);
+            for (std::int64_t b = begin; b < end; ++b)
+                codes[b] = nearest_code(map, (absmax[b] - offset) * inverse);
+        }
+    });
+}
+
 template <typename T>
 void quantize_matrix(const T* values, const QuantizedMatrix& matrix, std::string_view name) {
     check(matrix);
@@ -245,8 +294,8 @@ void quantize_matrix(const T* values, const QuantizedMatrix& matrix, std::string
     std::atomic<std::int64_t> first_bad{kNone};
     parallel_for(matrix.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
         const std::int64_t done =
-            quantize_blocks_of(matrix.format, matrix.block, values + begin, end - begin,
-                               codes + begin / 2, absmax + begin / matrix.block);
+            quantize_blocks(matrix.format, matrix.block, values + begin, end - begin,
+                            codes + begin / 2, absmax + begin / matrix.block);
         if (done == end - begin) return;
         std::int64_t known = first_bad.load();
         while (begin + done < known && !first_bad.compare_exchange_weak(known, begin + done)) {
@@ -293,18 +342,6 @@ void dequantize_matrix(const QuantizedMatrix& matrix, std::int64_t first, std::i
     }
 }
 
-// Element i to partial sum i % kPartial; then the second half of these to the first, until there is one.
-template <std::size_t kPartial, typename T>
-double strided_sum(const T* values, std::int64_t count) {
-    std::array<double, kPartial> sums{};
-    for (std::int64_t i = 0; i < count; ++i)
-        sums[static_cast<std::size_t>(i) % kPartial] += static_cast<double>(values[i]);
-    for (std::size_t half = kPartial / 2; half > 0; half /= 2)
-        for (std::size_t i = 0; i < half; ++i)
-            sums[i] += sums[i + half];
-    return sums[0];
-}
-
 }  // namespace
 
 const std::array<float, 16>& four_bit_table(QuantFormat format) {
@@ -339,48 +376,6 @@ void dequantize_four_bit(const QuantizedMatrix& matrix, std::int64_t first, std:
 void dequantize_four_bit(const QuantizedMatrix& matrix, std::int64_t first, std::int64_t count,
                          bfloat16* out) {
     dequantize_matrix(matrix, first, count, out);
-}
-
-std::int64_t quantize_blocks(QuantFormat format, std::int64_t block, const float* values,
-                             std::int64_t count, std::uint8_t* codes, float* absmax) {
-    return quantize_blocks_of(format, block, values, count, codes, absmax);
-}
-std::int64_t quantize_blocks(QuantFormat format, std::int64_t block, const bfloat16* values,
-                             std::int64_t count, std::uint8_t* codes, float* absmax) {
-    return quantize_blocks_of(format, block, values, count, codes, absmax);
-}
-
-void quantize_absmax(const float* absmax, const QuantizedMatrix& matrix) {
-    check(matrix);
-    GARAM_CHECK(
-        matrix.is_double() && matrix.nested_block == kNestedBlock &&
-            matrix.nested_absmax.elements() == (matrix.blocks() + kNestedBlock - 1) / kNestedBlock,
-        "double quantisation is in nested blocks of 256");
-    const std::int64_t blocks = matrix.blocks();
-    const std::int64_t summed = kSummedElements / matrix.block;
-    std::vector<double> sums;
-    for (std::int64_t begin = 0; begin < blocks; begin += summed)
-        sums.push_back(strided_sum<32>(absmax + begin, std::min(summed, blocks - begin)));
-    const double sum = strided_sum<256>(sums.data(), static_cast<std::int64_t>(sums.size()));
-    const auto offset = blocks == 0 ? 0.0f : static_cast<float>(sum / static_cast<double>(blocks));
-    *matrix.offset.data<float>() = offset;
-
-    const DynamicMap& map = signed_dynamic_map();
-    auto* const codes = matrix.absmax.data<std::uint8_t>();
-    auto* const nested = matrix.nested_absmax.data<float>();
-    parallel_for(matrix.nested_absmax.elements(), 16, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t n = first; n < last; ++n) {
-            const std::int64_t begin = n * kNestedBlock;
-            const std::int64_t end = std::min(begin + kNestedBlock, blocks);
-            float largest = 0;
-            for (std::int64_t b = begin; b < end; ++b)
-                largest = std::max(largest, std::abs(absmax[b] - offset));
-            nested[n] = largest;
-            const float inverse = 1.0f / std::max(largest, kLeastScale);
-            for (std::int64_t b = begin; b < end; ++b)
-                codes[b] = nearest_code(map, (absmax[b] - offset) * inverse);
-        }
-    });
 }
 
 float block_absmax(const QuantizedMatrix& matrix, std::int64_t b) {

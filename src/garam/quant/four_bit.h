@@ -9,10 +9,11 @@
 // midpoint, and the other zero.
 // A block of zeros has the codes of 0. The last nibble of an odd count is the code of 0.
 //
-// Double quantisation: offset = mean of absmax, summed in f64 and rounded; v = absmax - offset in nested blocks of 256:
-// nested = max|v|, and the code nearest to v * (1 / max(nested, 1e-38)) in the signed dynamic map (quant/dynamic_map.h).
-// Sums are in an order that a card can keep: of the blocks of 8192 elements, then of these sums, each strided over 32
-// (256) partial ones, of which the second half is added to the first until there is one.
+// Double quantisation: offset = mean of absmax, summed in f64 and rounded; v = absmax - offset in
+// nested blocks of 256: nested = max|v|, and the code nearest to v * (1 / max(nested, 1e-38)) in
+// the signed dynamic map (quant/dynamic_map.h). Sums are in an order that a card can keep: of the
+// blocks of 8192 elements, then of these sums, each strided over 32 (256) partial ones, of which
+// the second half is added to the first until there is one.
 //
 // Work is shared among the cores; results do not depend on their number.
 #pragma once
@@ -52,18 +53,6 @@ void dequantize_four_bit(const QuantizedMatrix& matrix, std::int64_t first, std:
 void dequantize_four_bit(const QuantizedMatrix& matrix, std::int64_t first, std::int64_t count,
                          bfloat16* out);
 
-// The same in parts, for values that come piece by piece.
-//
-// quantize_blocks: `count` elements from the start of a block on, of which only the last block of the matrix may be
-// short; codes (the first at a byte's high nibble) and f32 absmax of their blocks, on the calling thread alone.
-// Returns the index of the first value that is NaN or infinite, whose block and those after it are not written;
-// `count` where all are finite.
-std::int64_t quantize_blocks(QuantFormat format, std::int64_t block, const float* values,
-                             std::int64_t count, std::uint8_t* codes, float* absmax);
-std::int64_t quantize_blocks(QuantFormat format, std::int64_t block, const bfloat16* values,
-                             std::int64_t count, std::uint8_t* codes, float* absmax);
-// Double quantisation of the f32 absmax of all blocks of `matrix` into its absmax, nested_absmax and offset.
-void quantize_absmax(const float* absmax, const QuantizedMatrix& matrix);
 // The f32 absmax of block `b`, decoded where it is a code.
 float block_absmax(const QuantizedMatrix& matrix, std::int64_t b);
 

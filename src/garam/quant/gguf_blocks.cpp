@@ -192,8 +192,8 @@ void dequantize_q6_k(const std::byte* blocks, std::int64_t count, float* out) {
             for (int i = 0; i < 128; ++i, ++out) {
                 const int low = nibbles[i % 64] >> (i < 64 ? 0 : 4) & 15;
                 const int high = pairs[i % 32] >> (2 * (i / 32)) & 3;
-                const auto scale = static_cast<float>(scales[i / 16]);
-                *out = d * scale * static_cast<float>((low | high << 4) - 32);
+                const std::int8_t scale = scales[i / 16];
+                *out = d * static_cast<float>(scale) * static_cast<float>((low | high << 4) - 32);
             }
         }
     }

@@ -11,27 +11,10 @@
 
 #include <cstdint>
 
+#include "garam/core/quant_format.h"
 #include "garam/core/tensor.h"
 
 namespace garam {
-
-enum class QuantFormat : std::uint8_t {
-    nf4,
-    fp4,
-    q8_0,
-    q4_0,
-    q4_1,
-    q5_0,
-    q5_1,
-    iq4_nl,
-    q4_k,
-    q5_k,
-    q6_k,
-    iq4_xs
-};
-constexpr bool is_four_bit(QuantFormat format) {
-    return format == QuantFormat::nf4 || format == QuantFormat::fp4;
-}
 
 struct QuantizedMatrix {
     QuantFormat format = QuantFormat::nf4;

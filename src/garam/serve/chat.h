@@ -25,7 +25,8 @@ class Chat {
     // outlive the chat. Throws Error when the model has no chat template.
     Chat(Session& session, std::string system);
 
-    // One turn; its text is one of its own, whatever the options say. When it throws (the context is full), the turn is not part of the conversation.
+    // One turn; its text is one of its own, whatever the options say. When it throws (the context
+    // is full), the turn is not part of the conversation.
     Generation answer(const std::string& text, const GenerationOptions& options,
                       const std::function<void(std::string_view)>& on_text);
     // Begins anew after the system message.

@@ -28,9 +28,10 @@ struct ChatMessage {
     Json::Object more = {};
     bool train = true;  // false: an assistant's turn that is context only
 
-    // From a message of a row: role, content, train (or OpenAI's weight: 0) and whatever else it has. Members that are null are
-    // left out, as in rows from tables, where a message has the members of all; a content that is null
-    // or absent is null in `more`. Throws Error "<where>: ..." for what is no message.
+    // From a message of a row: role, content, train (or OpenAI's weight: 0) and whatever else it
+    // has. Members that are null are left out, as in rows from tables, where a message has the
+    // members of all; a content that is null or absent is null in `more`. Throws Error "<where>:
+    // ..." for what is no message.
     static ChatMessage from_json(const Json& json, const std::string& where);
 };
 

@@ -22,7 +22,8 @@
 // - It never holds a weight or state that is NaN or infinite: refused on writing and on reading.
 // - Masters, states, counts and the cut of the data are bit-equal after reading: N steps, a save, a
 //   resume and N steps are 2N steps.
-// Tensors are f32, or u8 (codes of an optimiser's states), dense, in host memory. The checksums find damage, not intent.
+// Tensors are f32, or u8 (codes of an optimiser's states), dense, in host memory. The checksums
+// find damage, not intent.
 #pragma once
 
 #include <cstdint>

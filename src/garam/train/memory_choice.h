@@ -41,12 +41,13 @@ struct MemoryChoice {
     void apply_to(EngineOptions& engine) const;
 };
 
-// Of the plans that fit the room (the limit, or what is free less what the driver needs) and half of the host's
-// memory, the one whose step is expected to be the fastest (train/step_time.h); of such within a percent that which
-// recomputes less. Inputs of blocks wait in pinned host memory (Recompute::offload) on a card only. As many
-// projections stay decoded as fit. On a card AdamW's states are paged where nothing fits otherwise but in tiles of
-// tokens, which are the last resort; where not even these fit, the masters of what is trained wait in pinned host memory,
-// too. Where still nothing fits, the smallest plan.
+// Of the plans that fit the room (the limit, or what is free less what the driver needs) and half
+// of the host's memory, the one whose step is expected to be the fastest (train/step_time.h); of
+// such within a percent that which recomputes less. Inputs of blocks wait in pinned host memory
+// (Recompute::offload) on a card only. As many projections stay decoded as fit. On a card AdamW's
+// states are paged where nothing fits otherwise but in tiles of tokens, which are the last resort;
+// where not even these fit, the masters of what is trained wait in pinned host memory, too. Where
+// still nothing fits, the smallest plan.
 MemoryChoice choose_memory(const MemoryQuestion& question);
 
 // Tokens of the longest sample that fits as the only one of a micro-batch, all of them targets; 0: not even a

@@ -2,9 +2,9 @@
 // order in which they were given, on its own thread; observers only look. An observer that throws
 // Error (a full disk) ends the run.
 //
-// Order of the calls: on_reading while rows are tokenised; on_start; then for each optimiser step on_progress, and where due on_step,
-// on_evaluation, on_checkpoint in this order; on_message at any time; on_end once, also after an
-// interrupt or an early stop, but not when an error ends the run.
+// Order of the calls: on_reading while rows are tokenised; on_start; then for each optimiser step
+// on_progress, and where due on_step, on_evaluation, on_checkpoint in this order; on_message at any
+// time; on_end once, also after an interrupt or an early stop, but not when an error ends the run.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "garam/core/error.h"
+#include "garam/core/error_source.h"
 #include "garam/core/parallel.h"
 #include "garam/data/samples/sample_selection.h"
 #include "garam/models/four_bit_base.h"
@@ -432,13 +433,10 @@ EncodingSettings encoding_settings(const JobConfig& config, std::int64_t vocab_s
     settings.completion_only_loss = train.completion_only_loss;
     settings.vocab_size = vocab_size;
     if (config.data.chat_template.empty()) return settings;
-    try {
-        ChatTemplateSource source = chat_template_source(config.data.chat_template);
-        settings.chat_template = std::move(source.source);
-        settings.tool_chat_template = std::move(source.tool_use);
-    } catch (const Error& error) {
-        throw Error(std::string("data.chat_template: ") + error.what());
-    }
+    ChatTemplateSource source = naming_source(
+        "data.chat_template", [&] { return chat_template_source(config.data.chat_template); });
+    settings.chat_template = std::move(source.source);
+    settings.tool_chat_template = std::move(source.tool_use);
     return settings;
 }
 

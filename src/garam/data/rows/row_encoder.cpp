@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "garam/core/error.h"
+#include "garam/core/error_source.h"
 #include "garam/core/token_batch.h"
 #include "garam/data/rows/chat_rows.h"
 #include "garam/data/rows/token_rows.h"
@@ -350,22 +351,20 @@ Sample RowEncoder::chat_sample(const Chat& chat, std::string& text, std::string&
     const ChatTargets targets{config_.train_on_turns == "last" ? TrainOnTurns::last
                                                                : TrainOnTurns::all};
     Sample sample;
-    try {
-        ChatTokens tokens =
-            tokenize_chat(source, chat.messages, render_options(chat, false), tokenizer_, targets);
-        why_silent = std::move(tokens.why_no_targets);
-        merged_start = tokens.merged_start && settings_.assistant_only_loss;
-        sample.ids = std::move(tokens.ids);
-        sample.labels = sample.ids;
-        if (settings_.assistant_only_loss) {
-            for (std::size_t t = 0; t < sample.labels.size(); ++t) {
-                if (!tokens.is_target[t]) sample.labels[t] = kIgnore;
-            }
+    ChatTokens tokens = naming_source(where, [&] {
+        return tokenize_chat(source, chat.messages, render_options(chat, false), tokenizer_,
+                             targets);
+    });
+    why_silent = std::move(tokens.why_no_targets);
+    merged_start = tokens.merged_start && settings_.assistant_only_loss;
+    sample.ids = std::move(tokens.ids);
+    sample.labels = sample.ids;
+    if (settings_.assistant_only_loss) {
+        for (std::size_t t = 0; t < sample.labels.size(); ++t) {
+            if (!tokens.is_target[t]) sample.labels[t] = kIgnore;
         }
-        text = std::move(tokens.text);
-    } catch (const Error& error) {
-        throw Error(where + ": " + error.what());
     }
+    text = std::move(tokens.text);
     return sample;
 }
 
@@ -402,13 +401,11 @@ EncodedRow RowEncoder::encode_chat_completion(Chat chat, std::size_t completion,
     std::string text;
     std::string why_silent;
     row.sample = chat_sample(chat, text, why_silent, row.merged_start, where);
-    try {
-        const std::vector<std::int32_t> alone = tokenizer_.encode_ids(
+    const std::vector<std::int32_t> alone = naming_source(where, [&] {
+        return tokenizer_.encode_ids(
             chat_template(where).render(before.messages, render_options(before, true)).text, {});
-        std::fill_n(row.sample.labels.begin(), common_prefix(alone, row.sample.ids), kIgnore);
-    } catch (const Error& error) {
-        throw Error(where + ": " + error.what());
-    }
+    });
+    std::fill_n(row.sample.labels.begin(), common_prefix(alone, row.sample.ids), kIgnore);
     return finish(std::move(row), text, where);
 }
 
@@ -505,12 +502,10 @@ std::vector<std::int32_t> RowEncoder::question(const Labelled& row,
     if (has_chat_template()) {
         const ChatTemplate& source = chat_template(where);
         const Chat chat = asked(row.before, prompt(row.text));
-        try {
-            sample.ids = tokenizer_.encode_ids(
+        sample.ids = naming_source(where, [&] {
+            return tokenizer_.encode_ids(
                 source.render(chat.messages, render_options(chat, true)).text, {});
-        } catch (const Error& error) {
-            throw Error(where + ": " + error.what());
-        }
+        });
     } else {
         sample.ids = tokenizer_.encode_ids(plain_prompt(row.text), {.add_special_tokens = true});
     }

@@ -188,28 +188,28 @@ template <class T>
 void decode(const CodedMatrix& x, int64_t first, int64_t count, int64_t ahead, void* to) {
     T* const out = static_cast<T*>(to);
     switch (x.format) {
-        case WeightCodes::nf4:
-        case WeightCodes::fp4:
+        case QuantFormat::nf4:
+        case QuantFormat::fp4:
             return decode_four_bit(x, first, count, ahead, out);
-        case WeightCodes::q8_0:
+        case QuantFormat::q8_0:
             return decode_groups<Q8_0>(x, first, count, ahead, out);
-        case WeightCodes::q4_0:
+        case QuantFormat::q4_0:
             return decode_groups<Q4_0>(x, first, count, ahead, out);
-        case WeightCodes::q4_1:
+        case QuantFormat::q4_1:
             return decode_groups<Q4_1>(x, first, count, ahead, out);
-        case WeightCodes::q5_0:
+        case QuantFormat::q5_0:
             return decode_groups<Q5_0>(x, first, count, ahead, out);
-        case WeightCodes::q5_1:
+        case QuantFormat::q5_1:
             return decode_groups<Q5_1>(x, first, count, ahead, out);
-        case WeightCodes::iq4_nl:
+        case QuantFormat::iq4_nl:
             return decode_groups<Iq4Nl>(x, first, count, ahead, out);
-        case WeightCodes::q4_k:
+        case QuantFormat::q4_k:
             return decode_groups<Q4K>(x, first, count, ahead, out);
-        case WeightCodes::q5_k:
+        case QuantFormat::q5_k:
             return decode_groups<Q5K>(x, first, count, ahead, out);
-        case WeightCodes::q6_k:
+        case QuantFormat::q6_k:
             return decode_groups<Q6K>(x, first, count, ahead, out);
-        case WeightCodes::iq4_xs:
+        case QuantFormat::iq4_xs:
             return decode_groups<Iq4Xs>(x, first, count, ahead, out);
     }
 }

@@ -10,7 +10,8 @@ constexpr int kGroups = kLanes / 2;
 constexpr int kColumns = 8 * kGroups;
 typedef uint64_t WideVec __attribute__((vector_size(kGroups * 8)));
 
-// Products of the lower halves (the form with a mask only because the plain one warns in GCC 12). The plain product of 64-bit lanes is several times slower.
+// Products of the lower halves (the form with a mask only because the plain one warns in GCC 12).
+// The plain product of 64-bit lanes is several times slower.
 inline WideVec product_of_low_halves(WideVec x, uint32_t factor) {
     const WideVec y = WideVec{} + factor;
 #if defined(__AVX512F__)

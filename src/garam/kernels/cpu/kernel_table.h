@@ -5,7 +5,7 @@
 // pointers, counts and plain structs: shapes, checks, threads and memory are the ops' business, so
 // a kernel never allocates, and any number of threads may be in it at once.
 //
-// Sources of kernels include nothing but this header (with an enumeration and plain tables) and simd.h: an inline
+// Sources of kernels include nothing but this header (with enumerations and plain tables) and simd.h: an inline
 // function or template of another header, compiled here for AVX-512 and merged by the linker with its twin from a plain
 // source, would end the program on a lesser processor.
 #pragma once
@@ -14,6 +14,7 @@
 
 #include "garam/core/activation.h"
 #include "garam/core/dynamic_code.h"
+#include "garam/core/quant_format.h"
 
 namespace garam::cpu {
 
@@ -99,25 +100,9 @@ struct AttentionBackward {
     float scale, softcap;
 };
 
-// In the order of QuantFormat.
-enum class WeightCodes : std::uint8_t {
-    nf4,
-    fp4,
-    q8_0,
-    q4_0,
-    q4_1,
-    q5_0,
-    q5_1,
-    iq4_nl,
-    q4_k,
-    q5_k,
-    q6_k,
-    iq4_xs
-};
-
 // A quantised matrix (quant/quantized_matrix.h), its elements numbered row after row.
 struct CodedMatrix {
-    WeightCodes format;
+    QuantFormat format;
     const void* codes;
     // Of nf4 and fp4.
     const float* table;          // 16 values

@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-template <WeightCodes kFormat, typename Out>
+template <QuantFormat kFormat, typename Out>
 __global__ void __launch_bounds__(kThreads)
     gguf_groups(const std::uint8_t* codes, Range range, bool aligned) {
     constexpr GgufLayout kLayout = gguf_layout(kFormat);
@@ -187,7 +187,7 @@ void four_bit(StreamHandle stream, const Dequantize& work) {
     });
 }
 
-template <WeightCodes kFormat, typename Out>
+template <QuantFormat kFormat, typename Out>
 void gguf(StreamHandle stream, const Dequantize& work) {
     const auto* const codes = static_cast<const std::uint8_t*>(work.weight.codes);
     const bool aligned = stores_vectors<Out>(work.out);
@@ -200,7 +200,7 @@ void gguf(StreamHandle stream, const Dequantize& work) {
 
 template <typename Out>
 void dequantize_to(StreamHandle stream, const Dequantize& work) {
-    using enum WeightCodes;
+    using enum QuantFormat;
     switch (work.weight.format) {
         case nf4:
         case fp4:

@@ -7,33 +7,14 @@
 
 #include <cstdint>
 
+#include "garam/core/quant_format.h"
 #include "garam/kernels/cuda/launch.h"
 
 namespace garam::cuda {
 
-// In the order of QuantFormat.
-enum class WeightCodes : std::uint8_t {
-    nf4,
-    fp4,
-    q8_0,
-    q4_0,
-    q4_1,
-    q5_0,
-    q5_1,
-    iq4_nl,
-    q4_k,
-    q5_k,
-    q6_k,
-    iq4_xs,
-};
-
-constexpr bool is_four_bit(WeightCodes format) {
-    return format == WeightCodes::nf4 || format == WeightCodes::fp4;
-}
-
 // [rows, columns]. Tables are host memory, read before the call returns.
 struct QuantizedWeight {
-    WeightCodes format = WeightCodes::nf4;
+    QuantFormat format = QuantFormat::nf4;
     std::int64_t rows = 0, columns = 0;
     const void* codes = nullptr;
 
@@ -57,10 +38,11 @@ struct Dequantize {
 
 constexpr std::int64_t kSummedElements = 8192;  // whose absmax are added up first
 
-// Codes of dense values as bitsandbytes' CUDA kernel finds them, with y = x / absmax by an approximate reciprocal: NF4's
-// is the number of the 15 thresholds below y, FP4's of the 7 below |y|, renumbered to the type's bit patterns, and 8
-// more where y < 0. By a unit of the reciprocal no code of NF4 changes that is of bf16 values, and about one in 10^7
-// of f32. A value that is NaN or infinite makes the absmax of its block so, and with double quantisation the offset.
+// Codes of dense values as bitsandbytes' CUDA kernel finds them, with y = x / absmax by an
+// approximate reciprocal: NF4's is the number of the 15 thresholds below y, FP4's of the 7 below
+// |y|, renumbered to the type's bit patterns, and 8 more where y < 0. By a unit of the reciprocal
+// no code of NF4 changes that is of bf16 values, and about one in 10^7 of f32. A value that is NaN
+// or infinite makes the absmax of its block so, and with double quantisation the offset.
 struct Quantize {
     const void* values = nullptr;  // dense, f32 or bf16
     bool values_are_bf16 = false;

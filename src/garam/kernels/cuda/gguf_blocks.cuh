@@ -13,30 +13,30 @@ struct GgufLayout {
     int elements;
     int bytes;
 };
-constexpr GgufLayout gguf_layout(WeightCodes format) {
+constexpr GgufLayout gguf_layout(QuantFormat format) {
     switch (format) {
-        case WeightCodes::q8_0:
+        case QuantFormat::q8_0:
             return {32, 34};
-        case WeightCodes::q4_0:
+        case QuantFormat::q4_0:
             return {32, 18};
-        case WeightCodes::q4_1:
+        case QuantFormat::q4_1:
             return {32, 20};
-        case WeightCodes::q5_0:
+        case QuantFormat::q5_0:
             return {32, 22};
-        case WeightCodes::q5_1:
+        case QuantFormat::q5_1:
             return {32, 24};
-        case WeightCodes::iq4_nl:
+        case QuantFormat::iq4_nl:
             return {32, 18};
-        case WeightCodes::q4_k:
+        case QuantFormat::q4_k:
             return {256, 144};
-        case WeightCodes::q5_k:
+        case QuantFormat::q5_k:
             return {256, 176};
-        case WeightCodes::q6_k:
+        case QuantFormat::q6_k:
             return {256, 210};
-        case WeightCodes::iq4_xs:
+        case QuantFormat::iq4_xs:
             return {256, 136};
-        case WeightCodes::nf4:
-        case WeightCodes::fp4:
+        case QuantFormat::nf4:
+        case QuantFormat::fp4:
             break;
     }
     return {1, 1};
@@ -86,10 +86,10 @@ __device__ __forceinline__ int group_scale(const std::uint8_t* packed, int group
 }
 
 // Elements [first, first + 8) of a block.
-template <WeightCodes kFormat>
+template <QuantFormat kFormat>
 __device__ __forceinline__ void decode_gguf(const std::uint8_t* block, int first,
                                             float (&out)[kAtOnce]) {
-    using enum WeightCodes;
+    using enum QuantFormat;
     if constexpr (kFormat == q8_0) {
         const float d = half_at(block);
         const EightBytes q(block + 2 + first);

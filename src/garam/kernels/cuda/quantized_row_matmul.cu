@@ -1,17 +1,21 @@
 // Tensor cores multiply the 16 values of the table, so that decoding is a look-up of two codes at once: a byte of
 // codes picks a pair of bf16 from 256, which each lane has in a bank of shared memory of its own. A tile is 16 rows
 // of the weight, a step 128 of its columns, of which each of four lanes has 32 in registers. The rows of a are columns
-// of the product, eight, and each takes two of them (or four): one for each run of 64 (or 32) columns of the step, with
+// of the product, eight, and each takes two of them (or four, kRuns): one for each run of 64 (or 32) columns of the step, with
 // zeros for the others. So the sum over a block's codes is multiplied by absmax in fp32, and up to four (two) rows of a
 // cost what one does.
 //
-// About 2.4 instructions a weight, of the 4.9 that the bandwidth of a large card leaves time for. Look-ups, loads and
-// shuffles take 52 cycles of a multiprocessor's shared memory a step, where the bandwidth brings one in 79.
+// The look-ups decide how fast this can be: a step takes 56 cycles of a multiprocessor's shared memory, of which they are
+// 32 and the loads of codes, which come from eight places each, 16. So absmax of all of a block's rows is decoded once, to
+// the halves of the lines that the pairs leave.
 //
-// The rows are divided among as many blocks as there are multiprocessors, the steps of a block's tiles among its
-// warps. A warp multiplies kStages steps while it loads as many, and has asked for kAhead more to come to L2 at its
-// beginning; as in row_matmul.cu this begins while the work ahead still runs. A tile's sum may be cut between warps:
-// the parts are added in the warps' order.
+// The rows of the weight are divided among as many blocks as there are multiprocessors, or more where their scales do not
+// fit one, whole tiles where there are enough; the steps of a block's tiles among its warps. Two blocks fit a
+// multiprocessor: as in row_matmul.cu one begins while the work ahead still runs. Several weights (kMostParts) of
+// one input, as of query, key and value, are rows of one: each has blocks of its own.
+//
+// A warp multiplies kStages steps while it loads as many, and has asked for kAhead more to come to L2 at its
+// beginning. A tile's sum may be cut between warps: the parts are added in the warps' order.
 #include <algorithm>
 
 #include "garam/kernels/cuda/early_launch.cuh"
@@ -24,10 +28,26 @@ namespace {
 
 using namespace quantized_row;
 
+// One of the weights, whose rows follow those of the one before.
+struct Part {
+    const std::uint8_t* codes = nullptr;
+    const void* absmax = nullptr;
+    const float* nested_absmax = nullptr;  // nullptr: not double
+    const float* offset = nullptr;
+    int block_shift = 0, nested_shift = 0;
+    int first_row = 0, rows = 0;
+    int first_block = 0, blocks = 0;
+    int rows_each = 0, rows_more = 0;  // of a block; so many of the first have one more
+};
+
 struct Work : MadeRow {
-    FourBitWork weight;
+    Part parts[kMostParts];
+    int part_count = 1;
+    float table[kCodes] = {};
+    float map[kMapCodes] = {};                                // of double quantisation
+    std::uint32_t vectors_of_row = 1, by_vectors_of_row = 0;  // of four scales, and 2^32 through it
     int m = 0;
-    std::int64_t n = 0, k = 0;
+    std::int64_t k = 0;
     Rows a;
     int tail_columns = 0;
     Rows tail, tail_weight;
@@ -53,36 +73,13 @@ __device__ __forceinline__ void load_codes_if(bool inside, std::uint32_t (&x)[4]
         : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
         : "l"(place), "r"(static_cast<std::uint32_t>(inside)));
 }
-// Zero when `inside` is false.
-__device__ __forceinline__ std::uint32_t load_byte_if(bool inside, const void* place) {
-    std::uint32_t x;
-    asm volatile(
-        "{ .reg .pred inside; setp.ne.u32 inside, %2, 0;\n"
-        "mov.b32 %0, 0;\n"
-        "@inside ld.global.nc.u8 %0, [%1]; }\n"
-        : "=&r"(x)
-        : "l"(place), "r"(static_cast<std::uint32_t>(inside)));
-    return x;
-}
-__device__ __forceinline__ float load_float_if(bool inside, const float* place) {
-    float x;
-    asm volatile(
-        "{ .reg .pred inside; setp.ne.u32 inside, %2, 0;\n"
-        "mov.b32 %0, 0;\n"
-        "@inside ld.global.nc.f32 %0, [%1]; }\n"
-        : "=&f"(x)
-        : "l"(place), "r"(static_cast<std::uint32_t>(inside)));
-    return x;
-}
-// x stays as it was when `inside` is false.
+// x stays as it was when `inside` is false. What lies there is never written again.
 __device__ __forceinline__ void load_shared_16_if(bool inside, std::uint32_t (&x)[4],
                                                   std::uint32_t shared) {
-    asm volatile(
-        "{ .reg .pred inside; setp.ne.u32 inside, %5, 0;\n"
+    asm("{ .reg .pred inside; setp.ne.u32 inside, %5, 0;\n"
         "@inside ld.shared.v4.b32 {%0, %1, %2, %3}, [%4]; }\n"
         : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3])
-        : "r"(shared), "r"(static_cast<std::uint32_t>(inside))
-        : "memory");
+        : "r"(shared), "r"(static_cast<std::uint32_t>(inside)));
 }
 
 __device__ __forceinline__ float element_of(const void* data, bool is_bf16, std::int64_t i) {
@@ -94,56 +91,105 @@ struct InSteps {
     __device__ __forceinline__ static constexpr int of(int vector) { return vector_place(vector); }
 };
 
-// Absmax of blocks, or of nested ones and codes.
+// Scale number i of a block's.
+__device__ __forceinline__ float* scale_at(char* base, int i) {
+    return reinterpret_cast<float*>(base + kLine / 2 + (i + (i & ~(kScalesOfLine - 1))) * 4);
+}
+
+// Scales of a block's rows, one for each run of 128 / kRuns columns, to their places. Of double quantisation they are
+// read in vectors of four where rows begin with one: begin() asks for a thread's first ones, ahead of what else
+// there is to do, end() writes them when the map is there.
+template <int kRuns>
 struct Scales {
-    const float* absmax;
-    const std::uint8_t* codes;  // nullptr: not double
-    int block_shift, nested_shift;
+    static constexpr int kWidth = kStep / kRuns;
+    static constexpr int kAtOnce = 5;
+    const Work& work;
+    const Part& part;
+    const int thread = static_cast<int>(threadIdx.x);
+    int rows, runs, pitch, vectors = 0;  // vectors: 0: one by one
+    std::uint32_t first_element, first_block;
+    std::uint32_t codes[kAtOnce];
+    float nested[kAtOnce];
 
-    __device__ __forceinline__ explicit Scales(const FourBitWork& weight)
-        : absmax(weight.nested_absmax != nullptr ? weight.nested_absmax
-                                                 : static_cast<const float*>(weight.absmax)),
-          codes(weight.nested_absmax != nullptr ? static_cast<const std::uint8_t*>(weight.absmax)
-                                                : nullptr),
-          block_shift(weight.block_shift),
-          nested_shift(weight.nested_absmax != nullptr ? weight.nested_shift : 0) {}
-};
-
-// What a lane reads for a step. kParts: runs of columns of a step that lie in one block of codes each, two of 64 or
-// four of 32; of 16 rows' parts a lane has one or two scales, as f32 or as codes.
-template <int kParts>
-struct Step {
-    static constexpr int kScales = kParts / 2;
-    std::uint32_t low[4], high[4];  // codes of rows lane / 4 and lane / 4 + 8
-    float absmax[kScales];          // of the blocks, or of nested ones
-    std::uint32_t code[kScales];    // of double quantisation
-
-    __device__ __forceinline__ void read_scale(const Scales& scales, int s, bool inside,
-                                               std::uint32_t element) {
-        const std::uint32_t block = element >> scales.block_shift;
-        absmax[s] = load_float_if(inside, scales.absmax + (block >> scales.nested_shift));
-        code[s] = load_byte_if(inside && scales.codes != nullptr, scales.codes + block);
+    __device__ __forceinline__ Scales(const Work& all, const Part& own, int first_row,
+                                      int weight_rows)
+        : work(all),
+          part(own),
+          rows(weight_rows),
+          runs(static_cast<int>(all.k) / kWidth),
+          pitch(static_cast<int>(scale_pitch(all.k, kRuns))),
+          first_element(static_cast<std::uint32_t>(first_row) * static_cast<std::uint32_t>(all.k)),
+          first_block(first_element >> own.block_shift) {
+        const bool in_fours = part.nested_absmax != nullptr && 1 << part.block_shift == kWidth &&
+                              runs % 4 == 0 && runs > 4 && part.nested_shift >= 2 &&
+                              reinterpret_cast<std::uintptr_t>(part.absmax) % 4 == 0;
+        if (in_fours) vectors = rows * static_cast<int>(work.vectors_of_row);
     }
-    // Any bits of what it reads last of each.
-    __device__ __forceinline__ std::uint32_t last() const {
-        std::uint32_t x = low[3] | high[3];
+    __device__ __forceinline__ void load(int first) {
+        const auto* const words = static_cast<const std::uint32_t*>(part.absmax) + first_block / 4;
 #pragma unroll
-        for (int s = 0; s < kScales; ++s)
-            x |= __float_as_uint(absmax[s]) | code[s];
-        return x;
+        for (int u = 0; u < kAtOnce; ++u) {
+            const int i = first + u * kThreads;
+            if (i >= vectors) break;
+            codes[u] = words[i];
+            nested[u] = part.nested_absmax[first_block + 4 * i >> part.nested_shift];
+        }
     }
-    __device__ __forceinline__ float scale(int s, bool is_double, const float* map,
-                                           float offset) const {
-        return is_double ? __fadd_rn(__fmul_rn(map[code[s]], absmax[s]), offset) : absmax[s];
+    __device__ __forceinline__ void begin() {
+        load(thread);
+    }
+    __device__ __forceinline__ void write(int first, char* base, const float* map, float offset) {
+#pragma unroll
+        for (int u = 0; u < kAtOnce; ++u) {
+            const int i = first + u * kThreads;
+            if (i >= vectors) break;
+            const auto row =
+                static_cast<int>(__umulhi(static_cast<std::uint32_t>(i), work.by_vectors_of_row));
+            const int place = row * (pitch - runs) + 4 * i;
+            const auto decoded = [&](int shift) {
+                return __fadd_rn(__fmul_rn(map[codes[u] >> shift & 255], nested[u]), offset);
+            };
+            *reinterpret_cast<float2*>(scale_at(base, place)) = make_float2(decoded(0), decoded(8));
+            *reinterpret_cast<float2*>(scale_at(base, place + 2)) =
+                make_float2(decoded(16), decoded(24));
+        }
+    }
+    __device__ __forceinline__ void end(char* base, const float* map, float offset) {
+#pragma unroll 1
+        for (int first = thread; first < vectors; first += kAtOnce * kThreads) {
+            if (first != thread) load(first);
+            write(first, base, map, offset);
+        }
+#pragma unroll 4
+        for (int i = thread; vectors == 0 && i < rows * runs; i += kThreads) {
+            // Rows follow each other without gaps.
+            const std::uint32_t block = first_element + i * kWidth >> part.block_shift;
+            const int row = i / runs;
+            const bool is_double = part.nested_absmax != nullptr;
+            *scale_at(base, row * (pitch - runs) + i) =
+                is_double
+                    ? __fadd_rn(__fmul_rn(map[static_cast<const std::uint8_t*>(part.absmax)[block]],
+                                          part.nested_absmax[block >> part.nested_shift]),
+                                offset)
+                    : static_cast<const float*>(part.absmax)[block];
+        }
+        // Those behind the columns multiply zeros.
+        for (int row = thread; row < rows; row += kThreads)
+            for (int run = runs; run < pitch; ++run)
+                *scale_at(base, row * pitch + run) = 0;
     }
 };
 
-// Of kSets * 8 / kParts rows of a.
-template <RowInput kInput, int kParts, int kSets>
-__global__ void __launch_bounds__(kThreads, kSets == 1 && kParts == 2 ? 2 : 1)  // without spills
+// Codes that a lane reads for a step, of rows lane / 4 and lane / 4 + 8.
+struct Codes {
+    std::uint32_t low[4], high[4];
+};
+
+// Of kSets * 8 / kRuns rows of a.
+template <RowInput kInput, int kRuns, int kSets>
+__global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)  // without spills
     quantized_row_matmul_kernel(const __grid_constant__ Work work) {
-    static_assert(kParts == 2 || kParts == 4);
-    using Held = Step<kParts>;
+    static_assert(kRuns == 2 || kRuns == 4);
     extern __shared__ uint4 shared_memory[];
     __shared__ float shared[kWarps];  // of a sum over the block
     const int thread = static_cast<int>(threadIdx.x);
@@ -151,8 +197,15 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 && kParts == 2 ? 2 : 1)  
     const int warp = __shfl_sync(0xffffffffu, thread / kWarp, 0);  // known to be the same in all
     const int m = work.m;
     const int k = static_cast<int>(work.k);
-    const auto first_row = static_cast<int>(blockIdx.x * work.n / gridDim.x);
-    const int weight_rows = static_cast<int>((blockIdx.x + 1) * work.n / gridDim.x) - first_row;
+    int number = 0;
+    while (number + 1 < work.part_count &&
+           static_cast<int>(blockIdx.x) >= work.parts[number + 1].first_block)
+        ++number;
+    const Part& part = work.parts[number];
+    const int block = static_cast<int>(blockIdx.x) - part.first_block;
+    const int first_row = block * part.rows_each + min(block, part.rows_more);
+    const int weight_rows = part.rows_each + (block < part.rows_more ? 1 : 0);
+    const std::int64_t first_column = part.first_row + first_row;  // of c
     const int tiles = (weight_rows + kTile - 1) / kTile;
     const int steps = (k + kStep - 1) / kStep;  // of a tile
     const Layout at = layout_of(m, k, weight_rows);
@@ -167,57 +220,48 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 && kParts == 2 ? 2 : 1)  
     const auto begin_of = [&](int w) { return w * total / kWarps; };
     const int begin = begin_of(warp);
     const int end = begin_of(warp + 1);
-    const bool is_double = work.weight.nested_absmax != nullptr;
+    int tile = begin / steps;
+    int step = begin - tile * steps;
 
     // Fragments: lane 4 g + t has rows g and g + 8 of a tile and columns [32 t, 32 t + 32) of a step, and column g of
-    // a's side, which is part g % kParts of row g / kParts; sums of rows g and g + 8 in columns 2 t and 2 t + 1.
+    // a's side, which is run g % kRuns of row g / kRuns; sums of rows g and g + 8 in columns 2 t and 2 t + 1.
     const int g = lane / 4;
     const int t = lane % 4;
 
-    // 32 bits count elements.
-    int to_load_within = begin % steps;
-    int rows_to_load = weight_rows - begin / steps * kTile - g;  // from this lane's on
-    const std::int64_t first_code = first_row + begin / steps * kTile + g;
+    int columns_to_load = k - step * kStep - t * kLaneColumns;  // from this lane's on
+    int rows_to_load = weight_rows - tile * kTile - g;
     const std::uint8_t* codes =
-        work.weight.codes + (first_code * k + to_load_within * kStep + t * kLaneColumns) / 2;
+        part.codes + ((first_row + tile * kTile + g) * static_cast<std::int64_t>(k) + step * kStep +
+                      t * kLaneColumns) /
+                         2;
     const std::int64_t to_high = std::int64_t{4} * k;  // bytes of 8 rows
     const std::int64_t to_next_tile = std::int64_t{8} * k - std::int64_t{steps} * (kStep / 2);
-    const Scales scales(work.weight);
-    const int scale_row = kParts == 2 ? t / 2 * 8 : 0;
-    const int scale_column = kParts == 2 ? t % 2 * 64 : t * 32;
-    auto element = static_cast<std::uint32_t>((first_code + scale_row) * k +
-                                              to_load_within * kStep + scale_column);
-    const auto load = [&](Held& held, bool any) {
-        const int left = k - to_load_within * kStep;  // columns of the rows
-        const bool in_columns = any && t * kLaneColumns < left;
-        load_codes_if(in_columns && rows_to_load > 0, held.low, codes);
-        load_codes_if(in_columns && rows_to_load > 8, held.high, codes + to_high);
-        const bool has_scale = any && scale_column < left;
-        held.read_scale(scales, 0, has_scale && rows_to_load > scale_row, element);
-        if constexpr (kParts == 4)
-            held.read_scale(scales, 1, has_scale && rows_to_load > 8,
-                            element + static_cast<std::uint32_t>(8 * k));
+    const auto load = [&](Codes& to, bool any) {
+        const bool inside = any && columns_to_load > 0;
+        load_codes_if(inside && rows_to_load > 0, to.low, codes);
+        load_codes_if(inside && rows_to_load > 8, to.high, codes + to_high);
         codes += kStep / 2;
-        element += kStep;
-        if (++to_load_within == steps) {
-            to_load_within = 0;
+        columns_to_load -= kStep;
+        if (columns_to_load <= -t * kLaneColumns) {
+            columns_to_load += steps * kStep;
             rows_to_load -= kTile;
             codes += to_next_tile;
-            element += static_cast<std::uint32_t>(kTile * k - steps * kStep);
         }
     };
-    Held held[2][kStages];
-    const auto load_stages = [&](Held(&to)[kStages], int first) {
+    Codes held[2][kStages];
+    const auto load_stages = [&](Codes(&to)[kStages], int first) {
 #pragma unroll
         for (int stage = 0; stage < kStages; ++stage)
             load(to[stage], first + stage < end);
     };
     load_stages(held[0], begin);
+    Scales<kRuns> scales(work, part, first_row, weight_rows);
+    scales.begin();
     // What comes behind that in the same rows, to L2: a sector of 32 bytes a lane.
-    if (lane / 2 < weight_rows - begin / steps * kTile) {
-        const std::int64_t row = first_row + begin / steps * kTile + lane / 2;
-        const int column = (begin % steps + kStages) * kStep + lane % 2 * 64;
-        const std::uint8_t* const from = work.weight.codes + (row * k + column) / 2;
+    if (lane / 2 < weight_rows - tile * kTile) {
+        const std::int64_t row = first_row + tile * kTile + lane / 2;
+        const int column = (step + kStages) * kStep + lane % 2 * 64;
+        const std::uint8_t* const from = part.codes + (row * k + column) / 2;
 #pragma unroll
         for (int i = 0; i < kAhead; ++i)
             if (begin + kStages + i < end && column + i * kStep < k)
@@ -228,8 +272,7 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 && kParts == 2 ? 2 : 1)  
     copy_async_commit();
 
     // Tables: a value a lane, of which four lines of pairs are written at once.
-    const std::uint32_t value =
-        pack(work.weight.table[lane % kCodes] * work.pair_scale, 0.0f) & 0xffffu;
+    const std::uint32_t value = pack(work.table[lane % kCodes] * work.pair_scale, 0.0f) & 0xffffu;
     for (int line = 4 * warp; line < kPairs; line += 4 * kWarps) {
         const int code = line + lane / 8;
         const std::uint32_t first = __shfl_sync(0xffffffffu, value, code / kCodes);
@@ -238,14 +281,16 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 && kParts == 2 ? 2 : 1)  
             make_uint4(pair, pair, pair, pair);
     }
     float offset = 0;
-    if (is_double) {
-        offset = *work.weight.offset;
-        if (thread < kMapCodes) map[thread] = work.weight.map[thread];
+    if (part.nested_absmax != nullptr) {
+        offset = *part.offset;
+        if (thread < kMapCodes) map[thread] = work.map[thread];
+        __syncthreads();
     }
+    scales.end(base, map, offset);
     const auto* const tail_weight = static_cast<const Bf16*>(work.tail_weight.data);
     for (int i = thread; work.tail_columns > 0 && i < weight_rows; i += kThreads) {
         for (int column = 0; column < work.tail_columns; column += 64)
-            prefetch(tail_weight + (first_row + i) * work.tail_weight.pitch + column);
+            prefetch(tail_weight + (first_column + i) * work.tail_weight.pitch + column);
     }
     wait_for_previous();
 
@@ -269,7 +314,7 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 && kParts == 2 ? 2 : 1)  
     // What is added to sum number i of the block; of a thread's first one now, while the rows come.
     const auto added = [&](int i) {
         const int a_row = i / weight_rows;
-        const std::int64_t column = first_row + i - a_row * weight_rows;
+        const std::int64_t column = first_column + i - a_row * weight_rows;
         float sum = 0;
         if (work.tail_columns > 0) {
             const Bf16* const own_tail =
@@ -289,13 +334,15 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 && kParts == 2 ? 2 : 1)  
     copy_async_wait<0>();
     __syncthreads();
 
-    const int own_part = kParts == 2 ? t / 2 : t;
-    const int own_a_row = g / kParts;
-    constexpr int kSetRows = 8 / kParts;
-    const std::uint32_t own_a =
+    constexpr int kSetRows = 8 / kRuns;
+    const int own_a_row = g / kRuns;
+    std::uint32_t own_a =
         shared_address(rows) + static_cast<std::uint32_t>((own_a_row * row_pitch + t) * 16);
+    asm volatile("" : "+r"(own_a)::"memory");  // no load of a comes before the barrier
     const auto to_next_set = static_cast<std::uint32_t>(kSetRows * row_pitch * 16);
-    const auto own_bank = static_cast<std::uint32_t>(lane * 4);
+    // By a shuffle, or it is made again for each step.
+    const std::uint32_t own_bank =
+        __shfl_sync(0xffffffffu, static_cast<std::uint32_t>(lane * 4), lane);
     const auto pair_at = [&](std::uint32_t word, unsigned byte) {
         return *reinterpret_cast<const std::uint32_t*>(
             base + __byte_perm(word, own_bank, 0x5504u + (byte << 4)));
@@ -303,19 +350,29 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 && kParts == 2 ? 2 : 1)  
     bool reads_a[kSets];
 #pragma unroll
     for (int s = 0; s < kSets; ++s)
-        reads_a[s] = own_part == g % kParts && s * kSetRows + own_a_row < m;
-    std::uint32_t x[kSets == 1 ? 2 : 1][4] = {};  // zeros where nothing is read
+        reads_a[s] = (kRuns == 2 ? t / 2 : t) == g % kRuns && s * kSetRows + own_a_row < m;
+    constexpr int kHeldOfA = kSets == 1 ? 4 : 1;
+    std::uint32_t x[kHeldOfA][4] = {};  // zeros where nothing is read
     float sum[kSets][2] = {};
-    int tile = begin / steps;
-    int within = begin - tile * steps;
-    float* place = within == 0 ? sums + tile * kTile * m : continued + warp * kTile * m;
-    const auto multiply = [&](const Held& now, bool is_last) {
-        float own[Held::kScales];
+    float* place = step == 0 ? sums + tile * kTile * m : continued + warp * kTile * m;
+    const int pitch = scales.pitch;
+    // Of this lane's row in the tile, in the two columns of its sums.
+    int scale = (tile * kTile + g) * pitch + step * kRuns + (kRuns == 4 ? t % 2 * 2 : 0);
+    const int last_scale = weight_rows * pitch - 2;
+    const auto scales_at = [&](int i) {
+        return *reinterpret_cast<const float2*>(scale_at(base, i));
+    };
+    const auto multiply = [&](const Codes& now, bool is_last) {
+        const std::uint32_t a_at = own_a + static_cast<std::uint32_t>(step * kStep * 2);
+        if constexpr (kSets == 1) {
 #pragma unroll
-        for (int s = 0; s < Held::kScales; ++s)
-            own[s] = now.scale(s, is_double, map, offset);
-        const std::uint32_t a_at = own_a + static_cast<std::uint32_t>(within * kStep * 2);
-        float product[kSets][4] = {};
+            for (int w = 0; w < 4; ++w)
+                load_shared_16_if(reads_a[0], x[w], a_at + w * 64);
+        }
+        // Rows behind the weight's have scales of the last one.
+        const float2 low = scales_at(min(scale, last_scale));
+        const float2 high = scales_at(min(scale + 8 * pitch, last_scale));
+        float product[kSets][2][4] = {};
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
             const std::uint32_t first[4] = {pair_at(now.low[w], 0), pair_at(now.high[w], 0),
@@ -324,65 +381,61 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 && kParts == 2 ? 2 : 1)  
                                              pair_at(now.low[w], 3), pair_at(now.high[w], 3)};
 #pragma unroll
             for (int s = 0; s < kSets; ++s) {
-                auto& a = x[kSets == 1 ? w % 2 : 0];
-                if (kSets > 1 && s * kSetRows >= m) break;
-                load_shared_16_if(reads_a[s], a, a_at + s * to_next_set + w * 64);
-                multiply_add(product[s], first, a[0], a[1]);
-                multiply_add(product[s], second, a[2], a[3]);
+                auto& a = x[w % kHeldOfA];
+                if constexpr (kSets > 1) {
+                    if (s * kSetRows >= m) break;
+                    load_shared_16_if(reads_a[s], a, a_at + s * to_next_set + w * 64);
+                }
+                multiply_add(product[s][0], first, a[0], a[1]);
+                multiply_add(product[s][1], second, a[2], a[3]);
             }
         }
-        // Scales of rows g and g + 8 in this lane's two parts.
-        constexpr unsigned kAll = 0xffffffffu;
-        const int part = kParts == 2 ? 0 : t % 2 * 2;
-        const float low0 = __shfl_sync(kAll, own[0], part, 4);
-        const float low1 = __shfl_sync(kAll, own[0], part + 1, 4);
-        const float high0 = __shfl_sync(kAll, own[Held::kScales - 1], kParts == 2 ? 2 : part, 4);
-        const float high1 =
-            __shfl_sync(kAll, own[Held::kScales - 1], kParts == 2 ? 3 : part + 1, 4);
 #pragma unroll
         for (int s = 0; s < kSets; ++s) {
-            sum[s][0] = fmaf(low1, product[s][1], fmaf(low0, product[s][0], sum[s][0]));
-            sum[s][1] = fmaf(high1, product[s][3], fmaf(high0, product[s][2], sum[s][1]));
+            const auto& p = product[s];
+            sum[s][0] = fmaf(low.y, p[0][1] + p[1][1], fmaf(low.x, p[0][0] + p[1][0], sum[s][0]));
+            sum[s][1] = fmaf(high.y, p[0][3] + p[1][3], fmaf(high.x, p[0][2] + p[1][2], sum[s][1]));
         }
-        if (++within == steps || is_last) {
+        scale += kRuns;
+        if (++step == steps || is_last) {
 #pragma unroll
             for (int s = 0; s < kSets; ++s) {
-                if constexpr (kParts == 4) {
-                    sum[s][0] += __shfl_xor_sync(kAll, sum[s][0], 1);
-                    sum[s][1] += __shfl_xor_sync(kAll, sum[s][1], 1);
+                if constexpr (kRuns == 4) {
+                    sum[s][0] += __shfl_xor_sync(0xffffffffu, sum[s][0], 1);
+                    sum[s][1] += __shfl_xor_sync(0xffffffffu, sum[s][1], 1);
                 }
-                const int a_row = s * kSetRows + 2 * t / kParts;
-                if (a_row < m && (kParts == 2 || t % 2 == 0)) {
+                const int a_row = s * kSetRows + 2 * t / kRuns;
+                if (a_row < m && (kRuns == 2 || t % 2 == 0)) {
                     place[g * m + a_row] = sum[s][0];
                     place[(g + 8) * m + a_row] = sum[s][1];
                 }
                 sum[s][0] = 0;
                 sum[s][1] = 0;
             }
-            within = 0;
+            scale += kTile * pitch - steps * kRuns;
+            step = 0;
             ++tile;
             place = sums + tile * kTile * m;
         }
     };
     // Loads are counted together, so that those of one half would wait for those of the other, were these not asked for
     // afterwards: their addresses depend on what the others read, by a zero that the compiler does not know.
-    const auto zero = static_cast<std::uint32_t>(work.weight.block_shift) >> 8;
-    const auto half = [&](const Held(&now)[kStages], Held(&next)[kStages], int step) {
+    const auto zero = static_cast<std::uint32_t>(part.block_shift) >> 8;
+    const auto half = [&](const Codes(&now)[kStages], Codes(&next)[kStages], int unit) {
         std::uint32_t arrived = 0;
 #pragma unroll
         for (int stage = 0; stage < kStages; ++stage)
-            arrived |= now[stage].last();
+            arrived |= now[stage].low[3] | now[stage].high[3];
         codes += arrived & zero;
-        element += arrived & zero;
-        load_stages(next, step + kStages);
+        load_stages(next, unit + kStages);
 #pragma unroll
         for (int stage = 0; stage < kStages; ++stage)
-            if (step + stage < end) multiply(now[stage], step + stage + 1 == end);
+            if (unit + stage < end) multiply(now[stage], unit + stage + 1 == end);
     };
 #pragma unroll 1
-    for (int step = begin; step < end; step += 2 * kStages) {
-        half(held[0], held[1], step);
-        if (step + kStages < end) half(held[1], held[0], step + kStages);
+    for (int unit = begin; unit < end; unit += 2 * kStages) {
+        half(held[0], held[1], unit);
+        if (unit + kStages < end) half(held[1], held[0], unit + kStages);
     }
     __syncthreads();
 
@@ -398,7 +451,7 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 && kParts == 2 ? 2 : 1)  
                 whole += continued[(w * kTile + row % kTile) * m + a_row];
         }
         const float result = work.alpha * whole + (i == thread ? first_added : added(i));
-        const std::int64_t to = a_row * work.c.pitch + first_row + row;
+        const std::int64_t to = a_row * work.c.pitch + first_column + row;
         if (work.c_is_bf16)
             static_cast<Bf16*>(work.c.data)[to] = from_float<Bf16>(result);
         else
@@ -409,8 +462,8 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 && kParts == 2 ? 2 : 1)  
 // The constants in [1, 2) by which the table's values are best rounded to bf16: FP4's, multiples of 1/12, are exact;
 // NF4's are off by 0.0009 of themselves (root mean square), 0.0018 at the most, where without it would be 0.0014
 // and 0.0031.
-float pair_scale_of(WeightCodes format) {
-    return format == WeightCodes::fp4 ? 1.5f : 1.4367676f;
+float pair_scale_of(QuantFormat format) {
+    return format == QuantFormat::fp4 ? 1.5f : 1.4367676f;
 }
 
 std::int64_t multiprocessors() {
@@ -420,44 +473,68 @@ std::int64_t multiprocessors() {
     cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
     return std::max(count, 1);
 }
-// Of threads for n rows of a weight and m of a.
-std::int64_t blocks_for(std::int64_t n, std::int64_t m) {
-    const std::int64_t at_once = std::min(multiprocessors(), n);
-    return at_once * ceil_div(n, at_once * most_weight_rows(m));
-}
-std::int64_t shared_bytes(std::int64_t m, std::int64_t n, std::int64_t k) {
-    return layout_of(m, k, ceil_div(n, blocks_for(n, m))).bytes;
-}
-// Columns of a step's parts: they divide k and lie in one block of codes each.
-int parts_of(std::int64_t k, int block_shift) {
-    return k % 64 == 0 && block_shift >= 6 ? 2 : 4;
+
+int runs_of(const Work& work) {
+    int most = 2;
+    for (int p = 0; p < work.part_count; ++p)
+        most = std::max(most, quantized_row::runs_of(work.k, work.parts[p].block_shift));
+    return most;
 }
 
-template <RowInput kInput, int kParts, int kSets>
-void launch(StreamHandle stream, const Work& work, bool early) {
-    const auto kernel = quantized_row_matmul_kernel<kInput, kParts, kSets>;
-    const auto bytes = static_cast<int>(shared_bytes(work.m, work.n, work.k));
+// Divides the parts' rows among blocks, one a multiprocessor where they can take as many, by whole tiles where there are
+// enough. Returns the bytes of the largest block's shared memory.
+int divide(Work& work, int runs, unsigned& blocks) {
+    const std::int64_t most_rows = most_weight_rows(work.k, runs);
+    const std::int64_t at_once = multiprocessors();
+    std::int64_t tiles = 0;
+    for (int p = 0; p < work.part_count; ++p)
+        tiles += ceil_div(work.parts[p].rows, kTile);
+    std::int64_t rows = 0;
+    blocks = 0;
+    for (int p = 0; p < work.part_count; ++p) {
+        Part& part = work.parts[p];
+        const std::int64_t own = ceil_div(part.rows, kTile);
+        const std::int64_t share = tiles <= at_once ? own : own * at_once / tiles;
+        part.first_block = static_cast<int>(blocks);
+        part.blocks =
+            static_cast<int>(std::max<std::int64_t>({share, ceil_div(part.rows, most_rows), 1}));
+        part.rows_each = part.rows / part.blocks;
+        part.rows_more = part.rows % part.blocks;
+        blocks += static_cast<unsigned>(part.blocks);
+        rows = std::max(rows, ceil_div(part.rows, part.blocks));
+    }
+    return static_cast<int>(layout_of(work.m, work.k, rows).bytes);
+}
+
+template <RowInput kInput, int kRuns, int kSets>
+void launch(StreamHandle stream, Work work, bool early) {
+    const auto kernel = quantized_row_matmul_kernel<kInput, kRuns, kSets>;
+    unsigned blocks = 0;
+    const int bytes = divide(work, kRuns, blocks);
+    work.vectors_of_row =
+        static_cast<std::uint32_t>(std::max<std::int64_t>(work.k * kRuns / kStep / 4, 1));
+    work.by_vectors_of_row =
+        static_cast<std::uint32_t>(((std::uint64_t{1} << 32) - 1) / work.vectors_of_row + 1);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);
-    const dim3 grid(static_cast<unsigned>(blocks_for(work.n, work.m)));
     if (early)
-        launch_early(kernel, grid, kThreads, bytes, stream, work);
+        launch_early(kernel, dim3(blocks), kThreads, bytes, stream, work);
     else
-        kernel<<<grid, kThreads, static_cast<std::size_t>(bytes), stream>>>(work);
+        kernel<<<blocks, kThreads, static_cast<std::size_t>(bytes), stream>>>(work);
     check_launch("quantized_row_matmul");
 }
 
-template <RowInput kInput, int kParts>
+template <RowInput kInput, int kRuns>
 void launch_for(StreamHandle stream, const Work& work, bool early) {
     if constexpr (kInput == RowInput::given) {
-        if (work.m > 8 / kParts) return launch<kInput, kParts, 4>(stream, work, early);
+        if (work.m > 8 / kRuns) return launch<kInput, kRuns, 4>(stream, work, early);
     }
-    launch<kInput, kParts, 1>(stream, work, early);
+    launch<kInput, kRuns, 1>(stream, work, early);
 }
 template <RowInput kInput>
 void launch_for(StreamHandle stream, const Work& work, bool early) {
-    if (parts_of(work.k, work.weight.block_shift) == 2)
+    if (runs_of(work) == 2)
         launch_for<kInput, 2>(stream, work, early);
     else
         launch_for<kInput, 4>(stream, work, early);
@@ -483,20 +560,30 @@ bool in_vectors(const Rows& rows, std::int64_t count) {
     return is_aligned(rows.data) && (count == 1 || rows.pitch % kElements == 0);
 }
 
-// Rows of a that fit a block's memory beside the rest.
+// Rows of a that fit a block's memory beside the rest, of those that one product takes.
 std::int64_t rows_at_once(const QuantizedRowMatmul& x) {
     const std::int64_t most = std::max(x.shared_bytes - 1024, kMostShared);
-    std::int64_t rows =
-        std::min<std::int64_t>(x.m, 32 / parts_of(x.weight.columns, x.weight.block_shift));
-    while (rows > 0 && shared_bytes(rows, x.weight.rows, x.weight.columns) > most)
+    const std::int64_t k = x.weights[0].columns;
+    int runs = 2;
+    for (int p = 0; p < x.parts; ++p)
+        runs = std::max(runs, quantized_row::runs_of(k, x.weights[p].block_shift));
+    if (most_weight_rows(k, runs) == 0) return 0;
+    std::int64_t rows = std::min<std::int64_t>(x.m, 32 / runs);
+    while (rows > 0 && most_bytes(rows, k, runs) > most)
         --rows;
     return rows;
 }
 
 bool takes(const QuantizedRowMatmul& x) {
-    return x.a_is_bf16 && takes_weight(x.weight) && is_aligned(x.weight.codes) &&
-           in_vectors(x.a, x.m) && is_aligned(x.weight_or_up) && x.tail_columns % kElements == 0 &&
-           in_vectors(x.tail, x.m) && in_vectors(x.tail_weight, x.weight.rows);
+    std::int64_t rows = 0;
+    for (int p = 0; p < x.parts; ++p) {
+        const QuantizedWeight& weight = x.weights[p];
+        if (!takes_weight(weight) || !is_aligned(weight.codes)) return false;
+        rows += weight.rows;
+    }
+    return x.a_is_bf16 && in_vectors(x.a, x.m) && is_aligned(x.weight_or_up) &&
+           x.tail_columns % kElements == 0 && in_vectors(x.tail, x.m) &&
+           in_vectors(x.tail_weight, rows);
 }
 
 Rows from_row(const Rows& rows, std::int64_t row, std::int64_t bytes) {
@@ -504,26 +591,63 @@ Rows from_row(const Rows& rows, std::int64_t row, std::int64_t bytes) {
         rows.data == nullptr ? nullptr : static_cast<char*>(rows.data) + row * rows.pitch * bytes,
         rows.pitch};
 }
+Rows from_column(const Rows& rows, std::int64_t column, std::int64_t bytes) {
+    return {rows.data == nullptr ? nullptr : static_cast<char*>(rows.data) + column * bytes,
+            rows.pitch};
+}
+
+// A weight after the other.
+void multiply_plain(StreamHandle stream, QuantizedRowMatmul x) {
+    const std::int64_t size = x.c_is_bf16 ? 2 : 4;
+    for (int p = 0; p < x.parts; ++p) {
+        QuantizedRowMatmul one = x;
+        one.weights[0] = x.weights[p];
+        one.parts = 1;
+        const std::int64_t rows = x.weights[p].rows;
+        if (rows > 0) quantized_rows_plain(stream, one);
+        x.tail_weight = from_row(x.tail_weight, rows, x.a_is_bf16 ? 2 : 4);
+        x.addend = from_column(x.addend, rows, size);
+        x.c = from_column(x.c, rows, size);
+        if (x.bias != nullptr) x.bias = static_cast<const char*>(x.bias) + rows * size;
+    }
+}
 
 void multiply(StreamHandle stream, const QuantizedRowMatmul& x) {
-    if (x.m == 0 || x.weight.rows == 0) return;
+    if (x.m == 0) return;
     const std::int64_t most = takes(x) ? rows_at_once(x) : 0;
-    if (most == 0) return quantized_rows_plain(stream, x);
+    if (most == 0) return multiply_plain(stream, x);
     Work work;
-    work.made = x.weight.columns;
+    work.part_count = 0;
+    int rows = 0;
+    for (int p = 0; p < x.parts; ++p) {
+        const QuantizedWeight& weight = x.weights[p];
+        if (weight.rows == 0) continue;
+        Part& part = work.parts[work.part_count++];
+        part.codes = static_cast<const std::uint8_t*>(weight.codes);
+        part.absmax = weight.absmax;
+        part.nested_absmax = weight.nested_absmax;
+        part.offset = weight.offset;
+        part.block_shift = weight.block_shift;
+        part.nested_shift = weight.nested_shift;
+        part.first_row = rows;
+        part.rows = static_cast<int>(weight.rows);
+        rows += part.rows;
+        if (weight.nested_absmax != nullptr) std::copy_n(weight.map, kMapCodes, work.map);
+    }
+    if (rows == 0) return;
+    std::copy_n(x.weights[0].table, kCodes, work.table);
+    work.made = x.weights[0].columns;
     work.x = x.a.data;
     work.weight_or_up = x.weight_or_up;
     work.eps = x.eps;
     work.weight_offset = x.weight_offset;
     work.rounds_once = x.rounds_once;
-    work.weight = four_bit_work(x.weight);
-    work.n = x.weight.rows;
-    work.k = x.weight.columns;
+    work.k = x.weights[0].columns;
     work.tail_columns = static_cast<int>(x.tail_columns);
     work.tail_weight = x.tail_weight;
     work.bias = x.bias;
     work.c_is_bf16 = x.c_is_bf16;
-    work.pair_scale = pair_scale_of(x.weight.format);
+    work.pair_scale = pair_scale_of(x.weights[0].format);
     work.alpha = x.alpha / work.pair_scale;
     work.tail_alpha = x.alpha;
     const std::int64_t size = x.c_is_bf16 ? 2 : 4;

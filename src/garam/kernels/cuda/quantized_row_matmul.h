@@ -29,7 +29,9 @@ struct QuantizedRowMatmul {
     float eps = 0;
     float weight_offset = 0;
     bool rounds_once = false;
-    QuantizedWeight weight;  // [n, k]
+    // [n, k]: the rows of one after those of another, of one format.
+    QuantizedWeight weights[quantized_row::kMostParts];
+    int parts = 1;
     std::int64_t tail_columns = 0;
     Rows tail;                   // [m, tail_columns] of a's dtype
     Rows tail_weight;            // [n, tail_columns] of a's dtype
@@ -44,10 +46,11 @@ struct QuantizedRowMatmul {
 
 // Whether it makes its row of k elements itself; addresses must be multiples of 16 bytes. By sizes only.
 inline bool quantized_row_matmul_makes(RowInput input, const QuantizedWeight& weight) {
-    using namespace quantized_row;
-    return takes_weight(weight) &&
+    return quantized_row::takes_weight(weight) &&
            (input != RowInput::rms_norm || weight.columns <= kRowMostNormed) &&
-           layout_of(1, weight.columns, kMostWeightRows).bytes <= kMostShared;
+           quantized_row::most_bytes(1, weight.columns,
+                                     quantized_row::runs_of(weight.columns, weight.block_shift)) <=
+               quantized_row::kMostShared;
 }
 
 struct QuantizedRowMatmulKernels {
@@ -55,7 +58,7 @@ struct QuantizedRowMatmulKernels {
 };
 const QuantizedRowMatmulKernels& quantized_row_matmul_kernels();
 
-// Its piece for other formats, dtypes, shapes and addresses, for given rows only.
+// Its piece for other formats, dtypes, shapes and addresses, for given rows and one weight only.
 void quantized_rows_plain(StreamHandle stream, const QuantizedRowMatmul& work);
 
 }  // namespace garam::cuda

@@ -56,7 +56,7 @@ struct FourBitRow {
     }
 };
 
-template <WeightCodes kFormat>
+template <QuantFormat kFormat>
 struct GgufRow {
     const std::uint8_t* codes;
 
@@ -136,13 +136,13 @@ __global__ void __launch_bounds__(kThreads)
     multiply_rows<In>(work, FourBitRow<kDouble>{weight, table, map, kDouble ? *weight.offset : 0});
 }
 
-template <typename In, WeightCodes kFormat>
+template <typename In, QuantFormat kFormat>
 __global__ void __launch_bounds__(kThreads)
     gguf_rows(const std::uint8_t* codes, const __grid_constant__ Work work) {
     multiply_rows<In>(work, GgufRow<kFormat>{codes});
 }
 
-template <typename In, WeightCodes kFormat>
+template <typename In, QuantFormat kFormat>
 void gguf(StreamHandle stream, unsigned blocks, const void* codes, const Work& work) {
     gguf_rows<In, kFormat>
         <<<blocks, kThreads, 0, stream>>>(static_cast<const std::uint8_t*>(codes), work);
@@ -150,9 +150,9 @@ void gguf(StreamHandle stream, unsigned blocks, const void* codes, const Work& w
 
 template <typename In>
 void launch(StreamHandle stream, const QuantizedWeight& weight, const Work& work) {
-    using enum WeightCodes;
+    using enum QuantFormat;
     const auto blocks = static_cast<unsigned>((work.n + kWarps - 1) / kWarps);
-    const auto of_gguf = [&]<WeightCodes kFormat>() {
+    const auto of_gguf = [&]<QuantFormat kFormat>() {
         gguf<In, kFormat>(stream, blocks, weight.codes, work);
     };
     switch (weight.format) {
@@ -213,8 +213,8 @@ void quantized_rows_plain(StreamHandle stream, const QuantizedRowMatmul& x) {
     for (std::int64_t row = 0; row < x.m; row += kMostRows) {
         Work work;
         work.m = static_cast<int>(std::min<std::int64_t>(kMostRows, x.m - row));
-        work.n = x.weight.rows;
-        work.k = x.weight.columns;
+        work.n = x.weights[0].rows;
+        work.k = x.weights[0].columns;
         work.a = from_row(x.a, row, in_bytes);
         work.tail_columns = x.tail_columns;
         work.tail = from_row(x.tail, row, in_bytes);
@@ -225,9 +225,9 @@ void quantized_rows_plain(StreamHandle stream, const QuantizedRowMatmul& x) {
         work.c_is_bf16 = x.c_is_bf16;
         work.alpha = x.alpha;
         if (x.a_is_bf16)
-            launch<Bf16>(stream, x.weight, work);
+            launch<Bf16>(stream, x.weights[0], work);
         else
-            launch<float>(stream, x.weight, work);
+            launch<float>(stream, x.weights[0], work);
     }
 }
 
