@@ -170,7 +170,7 @@ part_qlora_80GB() {
     local log=$OUT/long-in-80GB.log
     : >"$log"
     limited 580 "$log" "$WORK/bin/step_bench" --folder /dev/shm --shape llama-8b "${QLORA[@]}" --rank 32 --batch 1 \
-        --recompute auto --length 342733 --limit 73.5 --once || note "qlora_80GB: ended with $?"
+        --recompute auto --length 342733 --limit 73.5 --host-limit 88 --once || note "qlora_80GB: ended with $?"
     tee -a "$SUMMARY" <"$log"
 }
 part_memory() {

@@ -42,6 +42,7 @@ struct Options {
     std::string shape = "tiny", device = "auto", recompute = "none", folder, tune, products, isa,
                 base;
     double limit = 0;            // GiB
+    double host_limit = 0;       // GiB
     std::int64_t resident = -1;  // projections kept decoded; -1: all, or as many as fit
     std::string optim = "adamw_torch";
     std::int64_t batch = 16, length = 512, accumulation = 1, merge = 1, rank = 16;
@@ -308,7 +309,8 @@ void bench_steps(Options o, Device& device, const ModelFiles& files, const Roofs
              .accumulation = o.accumulation,
              .chooses_recompute = o.recompute == "auto",
              .merged = o.merge,
-             .limit = static_cast<std::int64_t>(o.limit * static_cast<double>(1 << 30))});
+             .limit = static_cast<std::int64_t>(o.limit * static_cast<double>(1 << 30)),
+             .host_limit = static_cast<std::int64_t>(o.host_limit * static_cast<double>(1 << 30))});
         if (!choice.fits) std::printf("does not fit: ");
         plan = choice.plan;
         o.merge = choice.merged;
@@ -468,6 +470,8 @@ int run(int argc, char** argv) {
     app.add_option("--resident", o.resident,
                    "projections that stay decoded (default: all that fit)");
     app.add_option("--limit", o.limit, "GiB that may be reserved on the device");
+    app.add_option("--host-limit", o.host_limit,
+                   "GiB that may be page-locked (default: half of the host's)");
     app.add_option("--optim", o.optim, "a name of train.optim");
     app.add_option("--tile", o.tile, "with block or offload: run over so many tokens at a time");
     app.add_option("--rank", o.rank, "LoRA's r, on all linears");

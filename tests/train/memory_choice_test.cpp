@@ -305,6 +305,19 @@ TEST_F(OffloadChoiceTest, NothingFitsAHostWithoutRoom) {
     EXPECT_GT(choice.plan.pinned_bytes, 1);
 }
 
+TEST_F(OffloadChoiceTest, AHostLimitCountsInsteadOfHalfTheHost) {
+    DeviceProfile profile = card(std::int64_t{64} << 30);
+    profile.host_bytes = 2;
+    MemoryQuestion question{profile, job_->files, job_->engine, bounds_, {}, 1, true, 1};
+    const MemoryChoice none = choose_memory(question);
+    EXPECT_FALSE(none.fits);
+    EXPECT_EQ(none.pinned_room, 1);
+    question.host_limit = none.plan.pinned_bytes;
+    EXPECT_TRUE(choose_memory(question).fits);
+    question.host_limit = 1;
+    EXPECT_FALSE(choose_memory(question).fits);
+}
+
 TEST_F(OffloadChoiceTest, IsForCards) {
     DeviceProfile host = detect_cpu_profile();
     host.memory_bytes = 1;  // nothing fits

@@ -53,12 +53,12 @@ struct DeviceProfile {
     bool fast_bf16 = false;         // bf16 matrix products are faster than fp32 ones
     bool bf16_tiles = false;        // cpu only: … and are multiplied in tiles (AMX)
     int threads = 1;                // cpu only
-    std::int64_t memory_bytes = 0;  // installed
+    std::int64_t memory_bytes = 0;  // that this process may have
 
     // cuda only
     int ordinal = 0;              // which card
     std::int64_t free_bytes = 0;  // memory that nobody held when the card was looked at
-    std::int64_t host_bytes = 0;  // installed memory of its host, which pinned memory is taken from
+    std::int64_t host_bytes = 0;  // memory that its host lets this process have
     int compute_capability = 0;   // 80, 86, 89, 90, 120
     int multiprocessors = 0;
     std::int64_t shared_bytes = 0;  // shared memory that one block may have

@@ -280,6 +280,10 @@ ConfigTable describe(JobConfig& config) {
               "apart; auto: what is free. With train.gradient_checkpointing=auto the fastest plan "
               "that fits is taken: what is kept for the backward, how many micro-batches run as "
               "one, how much of a quantised base stays decoded. See garam plan.");
+    table.add(
+        "memory.host_limit", &config.memory_host_limit,
+        "Most page-locked memory that a card's run takes of the host, such as 48GB: inputs of "
+        "blocks, paged states; auto: half of what this process may have.");
     describe(config.data, table);
     describe_lora(config, table);
     describe(config.train, table);
@@ -314,6 +318,7 @@ void validate(const JobConfig& config) {
     if (config.model.empty())
         throw Error("model is not set: name a model folder or a GGUF file (model=PATH)");
     memory_limit_bytes(config.memory_limit);
+    memory_limit_bytes(config.memory_host_limit, "memory.host_limit");
     validate(config.data);
     if (config.train.output_dir.empty())
         throw Error("train.output_dir is empty: name a folder for the run");

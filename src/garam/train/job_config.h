@@ -34,6 +34,7 @@ struct JobConfig {
     std::string device = "auto";        // auto, cpu, cuda, cuda:N
     int threads = 0;                    // 0: all processors
     std::string memory_limit = "auto";  // train/memory_table.h
+    std::string memory_host_limit = "auto";
     FourBitKeys four_bit;
     DataConfig data;
     // PEFT leaves target_modules to a table by model type, which has q_proj and v_proj for the

@@ -76,9 +76,10 @@ class Planner {
     explicit Planner(const MemoryQuestion& question)
         : question_(question),
           room_(room_of(question)),
-          // Page-locked memory is lost to all other programs: not more than half of the host's.
-          pinned_room_(question.profile.host_bytes > 0 ? question.profile.host_bytes / 2
-                                                       : INT64_MAX) {}
+          // Page-locked memory is lost to all other programs: not more than half of the host's, unless told.
+          pinned_room_(question.host_limit > 0           ? question.host_limit
+                       : question.profile.host_bytes > 0 ? question.profile.host_bytes / 2
+                                                         : INT64_MAX) {}
 
     bool suits_host(const MemoryChoice& choice) const {
         return choice.plan.pinned_bytes <= pinned_room_;
@@ -120,15 +121,16 @@ class Planner {
         engine.tile = policy.tile;
         engine.model.resident_projections = resident;
         const std::int64_t passes = (question_.accumulation + merged - 1) / merged;
-        MemoryChoice choice{policy.recompute,
-                            policy.tile,
-                            merged,
-                            resident,
-                            {},
-                            room_,
-                            false,
-                            engine.optimizer.paged,
-                            engine.model.masters_on_host};
+        MemoryChoice choice;
+        choice.recompute = policy.recompute;
+        choice.tile = policy.tile;
+        choice.merged = merged;
+        choice.resident_projections = resident;
+        choice.room = room_;
+        choice.pinned_room = pinned_room_;
+        choice.fits = false;
+        choice.paged_states = engine.optimizer.paged;
+        choice.masters_on_host = engine.model.masters_on_host;
         try {
             choice.plan = plan_memory(question_.profile, question_.files, engine,
                                       merged_bounds(question_.training, merged), passes,

@@ -21,6 +21,7 @@ struct MemoryQuestion {
     bool chooses_recompute = false;  // gradient_checkpointing=auto; else engine.recompute holds
     std::int64_t merged = 0;         // micro-batches run as one; 0: choose
     std::int64_t limit = 0;          // bytes that garam may reserve on the device; 0: what is free
+    std::int64_t host_limit = 0;     // of pinned memory; 0: half of the host's
     bool in_tiles = false;           // a named policy is to run in tiles (…+tiles)
     // PassContext::tile as an earlier part of the run had it; empty: choose.
     std::optional<std::int64_t> tile = {};
@@ -32,7 +33,8 @@ struct MemoryChoice {
     std::int64_t merged = 1;
     std::int64_t resident_projections = Decoder::kAllProjections;
     MemoryPlan plan;
-    std::int64_t room = 0;  // what the plan may have
+    std::int64_t room = 0;         // what the plan may have
+    std::int64_t pinned_room = 0;  // … of pinned host memory
     bool fits = true;
     bool paged_states = false;  // the optimiser's, whether it was named so or not
     bool masters_on_host = false;
@@ -41,8 +43,8 @@ struct MemoryChoice {
     void apply_to(EngineOptions& engine) const;
 };
 
-// Of the plans that fit the room (the limit, or what is free less what the driver needs) and half
-// of the host's memory, the one whose step is expected to be the fastest (train/step_time.h); of
+// Of the plans that fit the room (the limit, or what is free less what the driver needs) and the host's (host_limit, or
+// half of its memory), the one whose step is expected to be the fastest (train/step_time.h); of
 // such within a percent that which recomputes less. Inputs of blocks wait in pinned host memory
 // (Recompute::offload) on a card only. As many projections stay decoded as fit. On a card AdamW's
 // states are paged where nothing fits otherwise but in tiles of tokens, which are the last resort;

@@ -52,7 +52,7 @@ std::string meaning_of(Purpose purpose, const MemoryPlan& plan) {
 
 }  // namespace
 
-std::int64_t memory_limit_bytes(const std::string& limit) {
+std::int64_t memory_limit_bytes(const std::string& limit, const std::string& key) {
     if (limit == "auto") return 0;
     double value = 0;
     const char* const end = limit.data() + limit.size();
@@ -67,11 +67,11 @@ std::int64_t memory_limit_bytes(const std::string& limit) {
     if (name == "MiB") bytes = 1 << 20;
     // Between a MiB and an exbibyte: a number of bytes without its unit is no limit.
     if (error != std::errc() || bytes == 0 || std::isnan(value))
-        throw Error("memory.limit: \"" + limit +
+        throw Error(key + ": \"" + limit +
                     "\" is not supported; give auto or a number with GB, GiB, MB or MiB, such as "
                     "6GB");
     if (value * bytes < 1 << 20 || value * bytes > 0x1p60)
-        throw Error("memory.limit: \"" + limit + "\" is " +
+        throw Error(key + ": \"" + limit + "\" is " +
                     (value * bytes < 1 << 20 ? "less than a MiB" : "more than an EiB") +
                     "; give what the run may reserve, such as 6GB, or auto for what is free");
     return static_cast<std::int64_t>(value * bytes);

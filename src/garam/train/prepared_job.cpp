@@ -400,6 +400,12 @@ Error beyond_limit(const JobConfig& config, const MemoryChoice& choice) {
     std::string advice = "lower train.per_device_train_batch_size or train.max_length";
     if (config.train.gradient_checkpointing != "auto")
         advice = "set train.gradient_checkpointing=auto, or " + advice;
+    if (choice.plan.pinned_bytes > choice.pinned_room)
+        return Error("memory.host_limit: " + config.memory_host_limit + " allows " +
+                     mib(choice.pinned_room) +
+                     " of page-locked host memory, and the smallest plan (" +
+                     name_of(choice.recompute) + ") needs " + mib(choice.plan.pinned_bytes) +
+                     ": raise it, or " + advice);
     const std::string pinned =
         choice.plan.pinned_bytes == 0
             ? std::string()
@@ -464,6 +470,7 @@ MemoryQuestion PreparedJob::question() const {
     question.merged = may_merge ? 0 : 1;
     question.in_tiles = train.gradient_checkpointing.ends_with(kInTiles);
     question.limit = memory_limit_bytes(config.memory_limit);
+    question.host_limit = memory_limit_bytes(config.memory_host_limit, "memory.host_limit");
     return question;
 }
 

@@ -1,7 +1,6 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -82,9 +81,7 @@ DeviceProfile detect_cpu_profile() {
 #endif
     profile.name = cpu_model_name() + ", " + std::to_string(profile.threads) +
                    (profile.threads == 1 ? " thread" : " threads");
-    struct sysinfo info {};
-    if (sysinfo(&info) == 0)
-        profile.memory_bytes = static_cast<std::int64_t>(info.totalram) * info.mem_unit;
+    profile.memory_bytes = host_memory_bytes();
     return profile;
 }
 

@@ -1,6 +1,5 @@
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
-#include <sys/sysinfo.h>
 
 #include "garam/core/card_error.h"
 #include "garam/core/error.h"
@@ -239,9 +238,7 @@ CudaCards detect_cuda_cards() {
         card.shared_bytes = static_cast<std::int64_t>(properties.sharedMemPerBlockOptin);
         card.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
         card.fast_bf16 = true;
-        struct sysinfo host {};
-        if (sysinfo(&host) == 0)
-            card.host_bytes = static_cast<std::int64_t>(host.totalram) * host.mem_unit;
+        card.host_bytes = host_memory_bytes();
         std::size_t free = 0;
         std::size_t total = 0;
         if (cudaSetDevice(ordinal) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess)
