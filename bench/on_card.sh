@@ -76,7 +76,7 @@ bench() { # LABEL ARGUMENT…
     local label=$1 log=$OUT/$1.log
     shift
     : >"$log"
-    limited 150 "$log" "$WORK/bin/step_bench" --folder /dev/shm "$@" || note "$label: ended with $?"
+    limited "${BENCH_LIMIT:-150}" "$log" "$WORK/bin/step_bench" --folder /dev/shm "$@" || note "$label: ended with $?"
     sed "s/^/$label: /" "$log" | tee -a "$SUMMARY"
 }
 
@@ -167,11 +167,8 @@ part_qlora_long() {
     bench long-in-24GB "${long[@]}" --length 78475 --limit 21.80
 }
 part_qlora_80GB() {
-    local log=$OUT/long-in-80GB.log
-    : >"$log"
-    limited 580 "$log" "$WORK/bin/step_bench" --folder /dev/shm --shape llama-8b "${QLORA[@]}" --rank 32 --batch 1 \
-        --recompute auto --length 342733 --limit 73.5 --host-limit 88 --once || note "qlora_80GB: ended with $?"
-    tee -a "$SUMMARY" <"$log"
+    BENCH_LIMIT=580 bench long-in-80GB --shape llama-8b "${QLORA[@]}" --rank 32 --batch 1 --recompute auto \
+        --length 342733 --limit 73.5 --host-limit 88 --once
 }
 part_memory() {
     local small=("${EXAONE[@]}" "${QLORA[@]}" --steps 4 --warmup 3)

@@ -16,8 +16,8 @@ namespace garam {
 namespace {
 
 constexpr int kUserError = 2;
-constexpr int kSignalled = 128;          // plus the signal's number, as shells count
-constexpr int kOutputClosed = 128 + 13;  // as a shell reports a tool that SIGPIPE ended
+constexpr int kSignalled = 128;                 // plus the signal's number, as shells count
+constexpr int kOutputClosed = kSignalled + 13;  // as a shell reports a tool that SIGPIPE ended
 
 constexpr const char* kExamples = R"(Examples:
   garam plan spam.yaml                    the memory that a run will take

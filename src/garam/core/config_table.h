@@ -4,8 +4,8 @@
 // An entry points at the field that it sets; the field's value when it is added is the default. The
 // table does not own the fields: the struct must outlive it and must not move. Text is read
 // strictly: a whole number for int, a finite number for float (1e-4 is one), true or false for
-// bool (also True and TRUE, as Python and YAML write it), `[a, b]` or `a, b` for lists, `{name: 1}` for maps, null (or the entry's own name for it, such as auto) for
-// optionals.
+// bool (also True and TRUE, as Python and YAML write it), `[a, b]` or `a, b` for lists, `{name: 1}`
+// for maps, null (or the entry's own name for it, such as auto) for optionals.
 //
 // Every mistake throws Error "<source>: <key>: …", the source being "file:line" or "command line".
 // An unknown key names the nearest known one; a key that other trainers have and this one lacks is

@@ -37,8 +37,6 @@ bool takes_codes(const Projection& projection) {
     return projection.streamed >= 0 && (projection.tail == 0 || projection.row_A);
 }
 
-Tensor part_of(const Projection& projection, std::size_t part, const Tensor& y);
-
 // One row with codes, whose operand is given.
 void forward_by_codes(Stream& stream, const Projection& projection, const Tensor& x,
                       const Tensor& y, const Tensor& addend) {

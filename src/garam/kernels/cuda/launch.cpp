@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <string>
 
 #include "garam/core/card_error.h"
@@ -27,6 +28,14 @@ void check_launch(const char* kernel) {
 void check_card(const char* doing) {
     const cudaError_t status = cudaDeviceSynchronize();
     if (is_lost_card(static_cast<int>(status))) fail(status, doing);
+}
+
+int multiprocessors() {
+    int device = 0;
+    int count = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+    return std::max(count, 1);
 }
 
 }  // namespace garam::cuda

@@ -23,5 +23,7 @@ struct Rows {
 void check_launch(const char* kernel);
 // For libraries, which tell a lost card as a failure of their own: throws Error when it is lost.
 void check_card(const char* doing);
+// Of the current card, 1 or more.
+int multiprocessors();
 
 }  // namespace garam::cuda

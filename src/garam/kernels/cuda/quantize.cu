@@ -399,14 +399,6 @@ void quantize_values(StreamHandle stream, const Quantize& x) {
     check_launch("quantize");
 }
 
-int multiprocessors() {
-    int device = 0;
-    int count = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-    return std::max(count, 1);
-}
-
 void quantize_scales(StreamHandle stream, const Quantize& x) {
     constexpr int kWarps = kThreads / kWarp;
     Absmax work{x.absmax,

@@ -466,18 +466,12 @@ float pair_scale_of(QuantFormat format) {
     return format == QuantFormat::fp4 ? 1.5f : 1.4367676f;
 }
 
-std::int64_t multiprocessors() {
-    int device = 0;
-    int count = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-    return std::max(count, 1);
-}
-
-int runs_of(const Work& work) {
+// Of all weights, the more of them.
+int runs_of(const QuantizedRowMatmul& x) {
     int most = 2;
-    for (int p = 0; p < work.part_count; ++p)
-        most = std::max(most, quantized_row::runs_of(work.k, work.parts[p].block_shift));
+    for (int p = 0; p < x.parts; ++p)
+        most =
+            std::max(most, quantized_row::runs_of(x.weights[p].columns, x.weights[p].block_shift));
     return most;
 }
 
@@ -533,23 +527,23 @@ void launch_for(StreamHandle stream, const Work& work, bool early) {
     launch<kInput, kRuns, 1>(stream, work, early);
 }
 template <RowInput kInput>
-void launch_for(StreamHandle stream, const Work& work, bool early) {
-    if (runs_of(work) == 2)
+void launch_for(StreamHandle stream, int runs, const Work& work, bool early) {
+    if (runs == 2)
         launch_for<kInput, 2>(stream, work, early);
     else
         launch_for<kInput, 4>(stream, work, early);
 }
 
-void launch_for(StreamHandle stream, RowInput input, const Work& work, bool early) {
+void launch_for(StreamHandle stream, RowInput input, int runs, const Work& work, bool early) {
     switch (input) {
         case RowInput::given:
-            return launch_for<RowInput::given>(stream, work, early);
+            return launch_for<RowInput::given>(stream, runs, work, early);
         case RowInput::rms_norm:
-            return launch_for<RowInput::rms_norm>(stream, work, early);
+            return launch_for<RowInput::rms_norm>(stream, runs, work, early);
         case RowInput::silu_mul:
-            return launch_for<RowInput::silu_mul>(stream, work, early);
+            return launch_for<RowInput::silu_mul>(stream, runs, work, early);
         case RowInput::gelu_tanh_mul:
-            return launch_for<RowInput::gelu_tanh_mul>(stream, work, early);
+            return launch_for<RowInput::gelu_tanh_mul>(stream, runs, work, early);
     }
 }
 
@@ -561,12 +555,9 @@ bool in_vectors(const Rows& rows, std::int64_t count) {
 }
 
 // Rows of a that fit a block's memory beside the rest, of those that one product takes.
-std::int64_t rows_at_once(const QuantizedRowMatmul& x) {
+std::int64_t rows_at_once(const QuantizedRowMatmul& x, int runs) {
     const std::int64_t most = std::max(x.shared_bytes - 1024, kMostShared);
     const std::int64_t k = x.weights[0].columns;
-    int runs = 2;
-    for (int p = 0; p < x.parts; ++p)
-        runs = std::max(runs, quantized_row::runs_of(k, x.weights[p].block_shift));
     if (most_weight_rows(k, runs) == 0) return 0;
     std::int64_t rows = std::min<std::int64_t>(x.m, 32 / runs);
     while (rows > 0 && most_bytes(rows, k, runs) > most)
@@ -591,31 +582,15 @@ Rows from_row(const Rows& rows, std::int64_t row, std::int64_t bytes) {
         rows.data == nullptr ? nullptr : static_cast<char*>(rows.data) + row * rows.pitch * bytes,
         rows.pitch};
 }
-Rows from_column(const Rows& rows, std::int64_t column, std::int64_t bytes) {
-    return {rows.data == nullptr ? nullptr : static_cast<char*>(rows.data) + column * bytes,
-            rows.pitch};
-}
-
-// A weight after the other.
-void multiply_plain(StreamHandle stream, QuantizedRowMatmul x) {
-    const std::int64_t size = x.c_is_bf16 ? 2 : 4;
-    for (int p = 0; p < x.parts; ++p) {
-        QuantizedRowMatmul one = x;
-        one.weights[0] = x.weights[p];
-        one.parts = 1;
-        const std::int64_t rows = x.weights[p].rows;
-        if (rows > 0) quantized_rows_plain(stream, one);
-        x.tail_weight = from_row(x.tail_weight, rows, x.a_is_bf16 ? 2 : 4);
-        x.addend = from_column(x.addend, rows, size);
-        x.c = from_column(x.c, rows, size);
-        if (x.bias != nullptr) x.bias = static_cast<const char*>(x.bias) + rows * size;
-    }
-}
 
 void multiply(StreamHandle stream, const QuantizedRowMatmul& x) {
     if (x.m == 0) return;
-    const std::int64_t most = takes(x) ? rows_at_once(x) : 0;
-    if (most == 0) return multiply_plain(stream, x);
+    const int runs = runs_of(x);
+    const std::int64_t most = takes(x) ? rows_at_once(x, runs) : 0;
+    if (most == 0) {
+        if (x.weights[0].rows > 0) quantized_rows_plain(stream, x);
+        return;
+    }
     Work work;
     work.part_count = 0;
     int rows = 0;
@@ -657,7 +632,7 @@ void multiply(StreamHandle stream, const QuantizedRowMatmul& x) {
         work.tail = from_row(x.tail, row, 2);
         work.addend = from_row(x.addend, row, size);
         work.c = from_row(x.c, row, size);
-        launch_for(stream, x.input, work, x.weight_is_settled && row == 0);
+        launch_for(stream, x.input, runs, work, x.weight_is_settled && row == 0);
     }
 }
 

@@ -29,7 +29,7 @@ struct QuantizedRowMatmul {
     float eps = 0;
     float weight_offset = 0;
     bool rounds_once = false;
-    // [n, k]: the rows of one after those of another, of one format.
+    // [n, k]: the rows of one after those of another, of one format and block; more than one only of a made row.
     QuantizedWeight weights[quantized_row::kMostParts];
     int parts = 1;
     std::int64_t tail_columns = 0;

@@ -122,14 +122,6 @@ __global__ void __maxnreg__(48)  // two blocks leave registers for attention's
     }
 }
 
-int multiprocessors() {
-    int device = 0;
-    int count = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-    return std::max(count, 1);
-}
-
 template <RowInput kInput, typename Out>
 void launch(StreamHandle stream, const RowMatmul& work) {
     const auto kernel = row_matmul_kernel<kInput, Out>;
