@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "garam/core/error.h"
 #include "garam/core/philox.h"
 #include "garam/text/builtin_templates.h"
+#include "garam/text/jinja/budget.h"
+#include "io/mutation.h"
 
 namespace garam {
 namespace {
@@ -341,6 +345,57 @@ TEST(ChatTemplate, LimitsHoldOnHostileTemplates) {
             "endfor %}",
         })
         EXPECT_FALSE(render_error(source).empty()) << source;
+}
+
+// Twice what a rendering may make: what holds it grows by doubling.
+TEST(ChatTemplate, HostileTemplatesTakeLittleMemory) {
+    for (const char* source : {
+             // Marks, which are larger than the text that bears them.
+             "{% set a = (messages[0].content[:1] ~ 'x') * 9000000 %}{{ a[:1] }}",
+             "{% set a = messages[0].content[:1] * 9000000 %}{% set b = a.replace('', 'x') %}",
+             // Texts, each of which is larger than the character that it holds.
+             "{{ ('a' * 30000000).split('a') | length }}",
+             "{{ ('a' * 30000000).rsplit('a') | length }}",
+             "{{ ('a ' * 30000000).split() | length }}",
+             "{{ ('a\n' * 30000000).splitlines() | length }}",
+             "{{ ('a\n' * 30000000) | indent | length }}",
+             "{{ ('a' * 20000000) | list | length }}",
+             "{{ ('a' * 20000000) | reverse | length }}",
+             "{{ ('a' * 20000000) | sort | length }}",
+             "{{ ('a' * 60000000)[::2] | length }}",
+             // Keys and names.
+             "{% set k = 'k' * 1000000 %}{% set ns = namespace(x=[]) %}{% for i in range(10000) "
+             "%}{% set ns.x = ns.x + [{k: 1}] %}{% endfor %}",
+             "{% set k = {'k' * 1000000: 1} %}{% set ns = namespace(x=[]) %}{% for i in "
+             "range(10000) %}{% set ns.x = ns.x + [k.copy()] %}{% endfor %}",
+             "{% set k = 'k' * 10000 %}{{ range(100000) | map('attr', k) | list | length }}",
+         }) {
+        const std::size_t peak = testing::peak_allocation_of([&] { render_error(source); });
+        EXPECT_LT(peak, 2 * jinja::Budget::kMaxBytes) << source;
+    }
+}
+
+// Each would take minutes to years if it were not counted or did as the plainest code does.
+TEST(ChatTemplate, HostileTemplatesEndSoon) {
+    for (const char* source : {
+             "{{ ('a' * 30000000).find('a' * 1000000 ~ 'b') }}",
+             "{{ ('a' * 30000000).rfind('b' ~ 'a' * 1000000) }}",
+             "{{ ('a' * 30000000).rsplit('b' ~ 'a' * 1000000) | length }}",
+             "{{ 'a' * 1000000 ~ 'b' in 'a' * 30000000 }}",
+             "{{ ('a' * 30000000).replace('a' * 1000000 ~ 'b', '') | length }}",
+             "{{ ('a' * 30000000).strip('b' * 1000000 ~ 'a') }}",
+             "{{ (messages[0].content[:1] ~ 'x') * 1000000 | upper | length }}",
+             "{{ ((messages[0].content[:1] ~ 'x') * 1000000) | upper | length }}",
+             "{{ [(messages[0].content[:1] ~ 'x') * 1000000] | tojson | length }}",
+             "{{ ('a' * 60000000).startswith((('a' * 60000000,) * 1000000) + ('',)) }}",
+             "{% set ns = namespace(x=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] "
+             "%}{% endfor %}{{ [ns.x, ns.x] | sort | length }}",
+             "{{ dict(range(100000) | map('string') | batch(2) | list) | length }}",
+         }) {
+        const auto begun = std::chrono::steady_clock::now();
+        render_error(source);
+        EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(30)) << source;
+    }
 }
 
 // Damaged templates end in an Error or in a text, never in anything else.

@@ -17,7 +17,7 @@ Value key_of(const Value& item, const Value& path, bool case_sensitive, Budget& 
     if (path.is_string()) key = attribute_path(item, path.string()->text(), budget);
     if (path.integer()) key = jinja::item(item, path, budget);
     if (key.is_string() && !case_sensitive) {
-        budget.text(key.string()->size());
+        budget.pass(key.string()->size());
         return change_case(*key.string(), Case::lower);
     }
     return key;
@@ -32,14 +32,15 @@ std::vector<Keyed> keyed(const Value& value, const Value& path, bool case_sensit
                          Budget& budget) {
     const auto items = iterate(value, budget);
     std::vector<Keyed> out;
+    budget.bytes(items->items.size() * sizeof(Keyed));
     out.reserve(items->items.size());
     for (const Value& item : items->items)
         out.push_back({key_of(item, path, case_sensitive, budget), item});
-    budget.bytes(out.size() * sizeof(Keyed));
     return out;
 }
 
 int order_of(const Value& a, const Value& b, Budget& budget) {
+    budget.step();
     if (a.list() != nullptr && b.list() != nullptr) {
         const auto& x = a.list()->items;
         const auto& y = b.list()->items;
@@ -62,7 +63,6 @@ Value list_of(std::vector<Keyed> entries, Budget& budget) {
     List out;
     for (Keyed& entry : entries)
         out.items.push_back(std::move(entry.item));
-    budget.bytes(out.items.size() * sizeof(Value));
     return out;
 }
 
@@ -149,7 +149,6 @@ Value grouped(const Value& value, const Arguments& arguments, Budget& budget) {
         out.items.emplace_back(std::move(pair));
         begin = end;
     }
-    budget.bytes((entries.size() + out.items.size()) * sizeof(Value));
     return out;
 }
 
@@ -216,7 +215,6 @@ Value batched(const Value& value, const Arguments& arguments, Budget& budget) {
         List row;
         for (std::size_t i = at; i < std::min(at + count, items->items.size()); ++i)
             row.items.push_back(items->items[i]);
-        budget.bytes((fill.is_none() ? row.items.size() : count) * sizeof(Value));
         while (!fill.is_none() && row.items.size() < count)
             row.items.push_back(fill);
         out.items.emplace_back(std::move(row));
@@ -237,7 +235,6 @@ Value sliced(const Value& value, const Arguments& arguments, Budget& budget) {
         for (const std::size_t end = at + each + (s < longer ? 1 : 0); at < end; ++at)
             part.items.push_back(items->items[at]);
         if (!fill.is_none() && s >= longer) part.items.push_back(fill);
-        budget.bytes((part.items.size() + 1) * sizeof(Value));
         out.items.emplace_back(std::move(part));
     }
     return out;
@@ -246,7 +243,7 @@ Value sliced(const Value& value, const Arguments& arguments, Budget& budget) {
 // Runs of letters, digits and underscores.
 Value word_count(const Value& value, const Arguments&, Budget& budget) {
     const MarkedText text = to_text(value, budget);
-    budget.text(text.size());
+    budget.pass(text.size());
     std::int64_t count = 0;
     bool within = false;
     for (std::size_t at = 0; at < text.size();) {

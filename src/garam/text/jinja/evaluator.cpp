@@ -62,9 +62,10 @@ class Evaluator {
 
   private:
     void emit(MarkedText& out, const MarkedText& text) {
-        if (text.size() > Budget::kMaxText - out.size()) fail("the output grows beyond 64 MiB");
-        budget_.bytes(text.size() + text.marks().size() * sizeof(Mark));
+        const std::size_t before = out.held_bytes();
         out.append(text);
+        budget_.bytes(out.held_bytes() - before);
+        budget_.step(static_cast<std::int64_t>(text.size() / 64));
     }
 
     // What the template itself writes while it is at a message is that message's.
@@ -232,8 +233,7 @@ class Evaluator {
                 assign(statement.targets, entry, inner);
                 if (evaluate(*statement.condition, inner).truthy()) kept.items.push_back(entry);
             }
-            budget_.bytes(kept.items.size() * sizeof(Value));
-            items = std::make_shared<const List>(std::move(kept));
+            items = Value(std::move(kept)).shared_list();
         }
         if (items->items.empty()) {
             Scope inner;
@@ -298,7 +298,6 @@ class Evaluator {
                 list.tuple = node.kind == ExpressionKind::tuple;
                 for (std::size_t i = 0; i < node.operands.size(); ++i)
                     list.items.push_back(operand(i));
-                budget_.bytes(list.items.size() * sizeof(Value));
                 return list;
             }
             case ExpressionKind::dict:
@@ -377,11 +376,11 @@ class Evaluator {
             if (!key.is_string()) fail("a dict with a key that is no str is not supported");
             put(dict, key.string()->text(), evaluate(*node.operands[i + 1], scope));
         }
-        budget_.bytes(dict.entries.size() * sizeof(Value));
         return dict;
     }
 
-    static void put(Dict& dict, const std::string& key, Value value) {
+    void put(Dict& dict, const std::string& key, Value value) {
+        budget_.step(static_cast<std::int64_t>(1 + dict.entries.size() / 16));
         for (auto& [known, held] : dict.entries) {
             if (known == key) {
                 held = std::move(value);
@@ -420,6 +419,7 @@ class Evaluator {
                 auto space = std::make_shared<Namespace>();
                 if (!arguments.positional.empty())
                     space->values = dict_from(arguments.positional[0]);
+                budget_.bytes(held_bytes(space->values));
                 for (const auto& [name, value] : space->values.entries)
                     check_member(name, value);
                 for (const auto& [name, value] : arguments.named)
@@ -432,7 +432,6 @@ class Evaluator {
                 dict.message = -1;
                 for (const auto& [name, value] : arguments.named)
                     put(dict, name, value);
-                budget_.bytes(dict.entries.size() * sizeof(Value));
                 return dict;
             }
             case Function::strftime_now:
@@ -477,7 +476,7 @@ class Evaluator {
         // A mark at the end tells an empty text from one that does not fit.
         const std::string marked = format.string()->text() + "|";
         std::string text(std::size_t{64} << 10, '\0');
-        budget_.text(text.size());
+        budget_.pass(text.size());
         const std::size_t size = std::strftime(text.data(), text.size(), marked.c_str(), &local);
         if (size == 0) fail("\"strftime_now\" with so long a format");
         text.resize(size - 1);
@@ -503,7 +502,6 @@ class Evaluator {
             list.items.emplace_back(i);
             if (__builtin_add_overflow(i, step, &i)) break;
         }
-        budget_.bytes(list.items.size() * sizeof(Value));
         return list;
     }
 

@@ -81,7 +81,6 @@ Value indent(const Value& value, const Arguments& arguments, Budget& budget) {
     if (!value.is_string()) fail(std::string("\"indent\" needs a str, not ") + value.kind());
     MarkedText text = *value.string();
     text.append_plain("\n");
-    budget.bytes(text.size() * 8);
     const List lines = split_lines(text);
     MarkedText out;
     for (std::size_t i = 0; i < lines.items.size(); ++i) {
@@ -89,9 +88,8 @@ Value indent(const Value& value, const Arguments& arguments, Budget& budget) {
         if (i > 0) out.append_plain("\n");
         if (i == 0 ? first : (blank || line.size() > 0)) out.append_plain(by);
         out.append(line);
-        if (out.size() > Budget::kMaxText) fail("a text grows beyond 64 MiB");
     }
-    budget.text(out.size());
+    budget.pass(out.size());
     return out;
 }
 
@@ -103,7 +101,6 @@ Value ends_of(const Value& value, bool last, Budget& budget) {
 
 Value reversed(const Value& value, Budget& budget) {
     List out = *iterate(value, budget);
-    budget.bytes(out.items.size() * sizeof(Value));
     std::reverse(out.items.begin(), out.items.end());
     if (!value.is_string()) return out;
     return join(out, MarkedText(), budget);
@@ -135,7 +132,6 @@ Value selected(const Value& value, const Arguments& arguments, bool wanted, bool
                                 : apply_test(test.string()->text(), tested, rest, budget);
         if (passes == wanted) out.items.push_back(entry);
     }
-    budget.bytes(out.items.size() * sizeof(Value));
     return out;
 }
 
@@ -144,6 +140,11 @@ Value mapped(const Value& value, const Arguments& arguments, Budget& budget) {
     const Value otherwise = arguments.get(arguments.positional.size(), "default");
     List out;
     if (!value.truthy()) return out;
+    const Value filter = arguments.get(0, "");
+    Arguments rest;
+    rest.named = arguments.named;
+    if (!arguments.positional.empty())
+        rest.positional.assign(arguments.positional.begin() + 1, arguments.positional.end());
     const auto items = iterate(value, budget);
     for (const Value& entry : items->items) {
         if (named.is_string()) {
@@ -151,15 +152,10 @@ Value mapped(const Value& value, const Arguments& arguments, Budget& budget) {
             out.items.push_back(got.is_undefined() ? otherwise : got);
             continue;
         }
-        const Value filter = arguments.get(0, "");
         if (!filter.is_string() || !is_filter(filter.string()->text()))
             fail("\"map\" needs a filter's name or attribute=");
-        Arguments rest;
-        rest.positional.assign(arguments.positional.begin() + 1, arguments.positional.end());
-        rest.named = arguments.named;
         out.items.push_back(apply_filter(filter.string()->text(), entry, rest, budget));
     }
-    budget.bytes(out.items.size() * sizeof(Value));
     return out;
 }
 
@@ -184,7 +180,7 @@ Value replaced(const Value& value, const Arguments& arguments, Budget& budget) {
 
 Value cased(const Value& value, Case to, Budget& budget) {
     const MarkedText text = to_text(value, budget);
-    budget.text(text.size());
+    budget.pass(text.size());
     return change_case(text, to);
 }
 
@@ -235,7 +231,7 @@ Value escaped(const Value& value, Budget& budget) {
             out.append(text, at, at + 1);
         }
     }
-    budget.text(out.size());
+    budget.pass(out.size());
     return out;
 }
 
@@ -287,7 +283,6 @@ const std::map<std::string_view, Filter>& filters() {
          [](const Value& v, const Arguments&, Budget& b) {
              List list = *iterate(v, b);
              list.tuple = false;
-             b.bytes(list.items.size() * sizeof(Value));
              return Value(std::move(list));
          }},
         {"lower",
@@ -323,7 +318,7 @@ const std::map<std::string_view, Filter>& filters() {
              std::optional<std::string> set;
              if (characters.is_string()) set = characters.string()->text();
              const MarkedText text = to_text(v, b);
-             b.text(text.size());
+             b.pass(text.size());
              return Value(strip(text, set, true, true));
          }},
         {"unique", unique},
@@ -388,14 +383,14 @@ const std::map<std::string_view, Test>& tests() {
         {"lower",
          [](const Value& v, const Arguments&, Budget& b) {
              const MarkedText text = to_text(v, b);
-             b.text(text.size());
+             b.pass(text.size());
              return text.text() == change_case(text, Case::lower).text() &&
                     text.text() != change_case(text, Case::upper).text();
          }},
         {"upper",
          [](const Value& v, const Arguments&, Budget& b) {
              const MarkedText text = to_text(v, b);
-             b.text(text.size());
+             b.pass(text.size());
              return text.text() == change_case(text, Case::upper).text() &&
                     text.text() != change_case(text, Case::lower).text();
          }},

@@ -28,6 +28,10 @@ struct Mark {
     }
 };
 
+// As std::string's find and rfind, but in a time that grows with the texts' sizes, not with their product.
+std::size_t find_part(std::string_view text, std::string_view part, std::size_t from = 0);
+std::size_t find_last_part(std::string_view text, std::string_view part);
+
 class MarkedText {
   public:
     MarkedText() = default;
@@ -37,10 +41,13 @@ class MarkedText {
 
     const std::string& text() const { return text_; }
     std::size_t size() const { return text_.size(); }
+    // Bytes of memory behind it.
+    std::size_t held_bytes() const { return text_.capacity() + marks_.capacity() * sizeof(Mark); }
     // In order and apart; marks of one source that touch are one.
     const std::vector<Mark>& marks() const { return marks_; }
 
-    void append_plain(std::string_view text) { text_ += text; }
+    // What makes a text longer throws Failure where it takes more than Budget::kMaxText.
+    void append_plain(std::string_view text);
     void append(const MarkedText& other);
     // Bytes [begin, end) of `other`.
     void append(const MarkedText& other, std::size_t begin, std::size_t end);
@@ -55,6 +62,9 @@ class MarkedText {
 
   private:
     void mark(const Mark& mark);
+    void check_size() const;
+    // The first that ends at `begin` or behind it.
+    std::vector<Mark>::const_iterator marks_from(std::size_t begin) const;
 
     std::string text_;
     std::vector<Mark> marks_;

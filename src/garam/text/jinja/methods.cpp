@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "garam/text/unicode.h"
 
@@ -40,25 +41,22 @@ List split_at(const MarkedText& text, const std::string& separator, std::int64_t
     if (separator.empty()) fail("\"split\" at an empty str");
     const std::string& from = text.text();
     std::vector<std::size_t> cuts;
+    // From the right: the same on both texts written backwards.
+    std::string backwards;
+    std::string wanted = separator;
     if (from_right) {
-        std::size_t end = from.size();
-        while (most < 0 || static_cast<std::int64_t>(cuts.size()) < most) {
-            if (end < separator.size()) break;
-            const std::size_t found = from.rfind(separator, end - separator.size());
-            if (found == std::string::npos) break;
-            cuts.push_back(found);
-            end = found;
-        }
-        std::reverse(cuts.begin(), cuts.end());
-    } else {
-        std::size_t at = 0;
-        while (most < 0 || static_cast<std::int64_t>(cuts.size()) < most) {
-            const std::size_t found = from.find(separator, at);
-            if (found == std::string::npos) break;
-            cuts.push_back(found);
-            at = found + separator.size();
-        }
+        backwards.assign(from.rbegin(), from.rend());
+        std::reverse(wanted.begin(), wanted.end());
     }
+    const std::string_view searched = from_right ? backwards : from;
+    for (std::size_t end = 0; most < 0 || static_cast<std::int64_t>(cuts.size()) < most;) {
+        const std::size_t found = find_part(searched, wanted, end);
+        if (found == std::string::npos) break;
+        Budget::charge(sizeof(std::size_t));
+        end = found + separator.size();
+        cuts.push_back(from_right ? from.size() - end : found);
+    }
+    if (from_right) std::reverse(cuts.begin(), cuts.end());
     List out;
     std::size_t at = 0;
     for (const std::size_t cut : cuts) {
@@ -94,10 +92,11 @@ List split_at_space(const MarkedText& text, std::int64_t most) {
     }
 }
 
-bool has_affix(const MarkedText& text, const Value& affix, bool at_end) {
+bool has_affix(const MarkedText& text, const Value& affix, bool at_end, Budget& budget) {
     const auto matches = [&](const Value& candidate) {
         if (!candidate.is_string()) fail("\"startswith\" and \"endswith\" need a str");
         const std::string& part = candidate.string()->text();
+        budget.step(1 + static_cast<std::int64_t>(std::min(part.size(), text.size()) / 64));
         return part.size() <= text.size() &&
                text.text().compare(at_end ? text.size() - part.size() : 0, part.size(), part) == 0;
     };
@@ -138,7 +137,7 @@ Value padded(const MarkedText& text, std::string_view name, const Arguments& arg
     out.append(text, sign, text.size());
     for (std::size_t i = left; i < count; ++i)
         out.append_plain(fill);
-    budget.text(out.size());
+    budget.pass(out.size());
     return out;
 }
 
@@ -192,7 +191,6 @@ Value call_text_method(const MarkedText& text, std::string_view name, const Argu
     if (name == "split" || name == "rsplit") {
         const Value separator = arguments.get(0, "sep");
         const std::int64_t most = count_at(1, "maxsplit");
-        budget.bytes(text.size() * 8);
         if (separator.is_undefined() || separator.is_none()) {
             if (name == "rsplit" && most >= 0) fail("\"rsplit\" at white space is not supported");
             return split_at_space(text, most);
@@ -201,18 +199,17 @@ Value call_text_method(const MarkedText& text, std::string_view name, const Argu
         return split_at(text, separator.string()->text(), most, name == "rsplit");
     }
     if (name == "splitlines") {
-        budget.bytes(text.size() * 8);
         return split_lines(text);
     }
     if (name == "startswith" || name == "endswith")
-        return has_affix(text, arguments.get(0, "prefix"), name == "endswith");
+        return has_affix(text, arguments.get(0, "prefix"), name == "endswith", budget);
     if (name == "format") return format_text(text, arguments, budget);
     if (name == "partition" || name == "rpartition") {
         const std::string& separator = argument(0).text();
         if (separator.empty()) fail("\"partition\" at an empty str");
         const bool right = name == "rpartition";
         const std::size_t found =
-            right ? text.text().rfind(separator) : text.text().find(separator);
+            right ? find_last_part(text.text(), separator) : find_part(text.text(), separator);
         List parts;
         parts.tuple = true;
         if (found == std::string::npos) {
@@ -240,8 +237,8 @@ Value call_text_method(const MarkedText& text, std::string_view name, const Argu
         if (arguments.positional.size() > 1)
             fail("\"" + std::string(name) + "\" from a place is not supported");
         const std::string& part = argument(0).text();
-        const std::size_t found =
-            name.starts_with('r') ? text.text().rfind(part) : text.text().find(part);
+        const std::size_t found = name.starts_with('r') ? find_last_part(text.text(), part)
+                                                        : find_part(text.text(), part);
         if (found != std::string::npos) return characters_before(text.text(), found);
         if (name.ends_with("index")) fail("\"index\": there is no such part");
         return std::int64_t{-1};
@@ -250,18 +247,18 @@ Value call_text_method(const MarkedText& text, std::string_view name, const Argu
         const std::string& part = argument(0).text();
         if (part.empty()) return length(text, budget) + 1;
         std::int64_t count = 0;
-        for (std::size_t at = text.text().find(part); at != std::string::npos;
-             at = text.text().find(part, at + part.size()))
+        for (std::size_t at = find_part(text.text(), part); at != std::string::npos;
+             at = find_part(text.text(), part, at + part.size()))
             ++count;
         return count;
     }
     if (name == "join") return join(*iterate(arguments.get(0, "iterable"), budget), text, budget);
     if (name == "removeprefix") {
-        const bool has = has_affix(text, argument(0), false);
+        const bool has = has_affix(text, argument(0), false, budget);
         return text.slice(has ? argument(0).size() : 0, text.size());
     }
     if (name == "removesuffix") {
-        const bool has = has_affix(text, argument(0), true);
+        const bool has = has_affix(text, argument(0), true, budget);
         return text.slice(0, text.size() - (has ? argument(0).size() : 0));
     }
     fail("a str has no method \"" + std::string(name) + "\"");
@@ -300,11 +297,11 @@ Value call_method(const Value& value, std::string_view name, const Arguments& ar
     if (std::find(kForbidden.begin(), kForbidden.end(), name) != kForbidden.end())
         fail("\"" + std::string(name) + "\" is forbidden: a template changes no values");
     if (const MarkedText* text = value.string()) {
-        budget.text(text->size());
+        budget.pass(text->size());
         return call_text_method(*text, name, arguments, budget);
     }
     if (value.dict() != nullptr) {
-        budget.bytes(value.dict()->entries.size() * sizeof(Value));
+        budget.step(static_cast<std::int64_t>(value.dict()->entries.size() / 16));
         return call_dict_method(*value.dict(), name, arguments);
     }
     if (const Loop* loop = value.loop(); loop != nullptr && name == "cycle") {
@@ -329,14 +326,12 @@ Value call_method(const Value& value, std::string_view name, const Arguments& ar
 MarkedText strip(const MarkedText& text, const std::optional<std::string>& characters, bool left,
                  bool right) {
     const std::string& from = text.text();
-    std::u32string set;
+    std::set<char32_t> set;
     if (characters) {
         for (std::size_t at = 0; at < characters->size();)
-            set += next_code_point(*characters, at);
+            set.insert(next_code_point(*characters, at));
     }
-    const auto goes = [&](char32_t c) {
-        return characters ? set.find(c) != std::u32string::npos : is_python_space(c);
-    };
+    const auto goes = [&](char32_t c) { return characters ? set.contains(c) : is_python_space(c); };
     std::size_t begin = 0;
     std::size_t end = from.size();
     while (left && begin < end) {
@@ -395,7 +390,7 @@ MarkedText replace(const MarkedText& text, const MarkedText& from, const MarkedT
     MarkedText out;
     std::size_t at = 0;
     // An empty pattern stands before each character and at the end.
-    std::size_t found = source.find(pattern);
+    std::size_t found = find_part(source, pattern);
     std::int64_t done = 0;
     while (found != std::string::npos && (count < 0 || done < count)) {
         budget.step();
@@ -406,7 +401,6 @@ MarkedText replace(const MarkedText& text, const MarkedText& from, const MarkedT
         } else {
             out.append(to);
         }
-        if (out.size() > Budget::kMaxText) fail("a text grows beyond 64 MiB");
         at = found + pattern.size();
         ++done;
         std::size_t next = at;
@@ -417,11 +411,11 @@ MarkedText replace(const MarkedText& text, const MarkedText& from, const MarkedT
             at = next;
             found = next;
         } else {
-            found = source.find(pattern, next);
+            found = find_part(source, pattern, next);
         }
     }
     out.append(text, at, source.size());
-    budget.text(out.size());
+    budget.pass(out.size());
     return out;
 }
 
@@ -480,10 +474,9 @@ Value format_text(const MarkedText& text, const Arguments& arguments, Budget& bu
         }
         if (!found) fail("\"format\" has no value for \"{" + field + "}\"");
         out.append(to_text(value, budget));
-        if (out.size() > Budget::kMaxText) fail("a text grows beyond 64 MiB");
         at = close + 1;
     }
-    budget.text(out.size());
+    budget.pass(out.size());
     return out;
 }
 
@@ -509,10 +502,9 @@ Value format_percent(const MarkedText& text, const Value& value, Budget& budget)
         const Value& given = values[next++];
         if (kind != 's' && !given.integer()) fail("\"%d\" needs a whole number");
         out.append(to_text(kind == 's' ? given : Value(*given.integer()), budget));
-        if (out.size() > Budget::kMaxText) fail("a text grows beyond 64 MiB");
     }
     if (next != values.size()) fail("\"%\" has too many values");
-    budget.text(out.size());
+    budget.pass(out.size());
     return out;
 }
 
@@ -522,9 +514,8 @@ MarkedText join(const List& list, const MarkedText& separator, Budget& budget) {
         budget.step();
         if (i > 0) out.append(separator);
         out.append(to_text(list.items[i], budget));
-        if (out.size() > Budget::kMaxText) fail("a text grows beyond 64 MiB");
     }
-    budget.text(out.size());
+    budget.pass(out.size());
     return out;
 }
 

@@ -86,7 +86,6 @@ Value repeated(const Value& value, std::int64_t times, Budget& budget) {
             list.items.insert(list.items.end(), items.begin(), items.end());
         }
     }
-    budget.bytes(times > 0 ? unit * static_cast<std::size_t>(times) : 0);
     if (value.is_string()) return text;
     return list;
 }
@@ -100,18 +99,19 @@ Value apply_binary(std::string_view op, const Value& left, const Value& right, B
     if (left.number() && right.number()) return real_numbers(op, *left.number(), *right.number());
     if (op == "+") {
         if (left.is_string() && right.is_string()) {
-            budget.text(left.string()->size() + right.string()->size());
+            budget.pass(left.string()->size() + right.string()->size());
             MarkedText sum = *left.string();
             sum.append(*right.string());
-            budget.bytes(sum.marks().size() * sizeof(Mark));
             return sum;
         }
         if (left.list() != nullptr && right.list() != nullptr &&
             left.list()->tuple == right.list()->tuple) {
+            const std::size_t count = left.list()->items.size() + right.list()->items.size();
+            if (count > Budget::kMaxText / sizeof(Value)) fail("a list grows beyond 64 MiB");
+            budget.pass(count * sizeof(Value));
             List sum = *left.list();
             sum.items.insert(sum.items.end(), right.list()->items.begin(),
                              right.list()->items.end());
-            budget.text(sum.items.size() * sizeof(Value));
             return sum;
         }
     }

@@ -5,31 +5,11 @@
 #include "garam/text/unicode.h"
 
 namespace garam::jinja {
+namespace {
 
-void fail(std::string message) {
-    throw Failure{std::move(message)};
-}
+constexpr std::size_t kCountBytes = 16;  // what std::make_shared puts beside an object
 
-void Budget::step(std::int64_t count) {
-    steps_ += count;
-    if (steps_ > kMaxSteps) fail("the template takes more than 10 million steps");
-}
-void Budget::iteration() {
-    if (++iterations_ > kMaxIterations) fail("the template loops more than 1,000,000 times");
-}
-void Budget::bytes(std::size_t count) {
-    bytes_ += count;
-    if (bytes_ > kMaxBytes) fail("the template makes more than 512 MiB of text");
-}
-void Budget::text(std::size_t size) {
-    if (size > kMaxText) fail("a text grows beyond 64 MiB");
-    step(static_cast<std::int64_t>(size / 16));
-    bytes(size);
-}
-Budget::Level::Level(Budget& budget) : budget_(budget) {
-    if (budget_.depth_ >= kMaxDepth) fail("blocks and calls are nested too deeply");
-    ++budget_.depth_;
-}
+}  // namespace
 
 const Value* Dict::find(std::string_view key) const {
     for (const auto& [name, value] : entries) {
@@ -38,7 +18,18 @@ const Value* Dict::find(std::string_view key) const {
     return nullptr;
 }
 
+std::size_t held_bytes(const List& list) {
+    return sizeof(List) + list.items.capacity() * sizeof(Value);
+}
+std::size_t held_bytes(const Dict& dict) {
+    std::size_t bytes = sizeof(Dict) + dict.entries.capacity() * sizeof(dict.entries[0]);
+    for (const auto& [key, value] : dict.entries)
+        bytes += key.capacity();
+    return bytes;
+}
+
 Value Value::undefined(std::string name) {
+    Budget::charge(sizeof(std::string) + kCountBytes + name.capacity());
     return Value(Undefined{std::make_shared<const std::string>(std::move(name))});
 }
 
@@ -51,7 +42,13 @@ int checked_nesting(int inner) {
 
 }  // namespace
 
+Value::Value(MarkedText text) {
+    Budget::charge(sizeof(MarkedText) + kCountBytes + text.held_bytes());
+    value_ = std::make_shared<const MarkedText>(std::move(text));
+}
+
 Value::Value(List list) {
+    Budget::charge(kCountBytes + held_bytes(list));
     int inner = 0;
     for (const Value& item : list.items)
         inner = std::max(inner, item.nesting());
@@ -60,6 +57,7 @@ Value::Value(List list) {
 }
 
 Value::Value(Dict dict) {
+    Budget::charge(kCountBytes + held_bytes(dict));
     int inner = 0;
     for (const auto& [name, value] : dict.entries)
         inner = std::max(inner, value.nesting());
@@ -117,6 +115,14 @@ bool Value::truthy() const {
     return true;
 }
 
+namespace {
+
+void charge_comparison(const Value& a, const Value& b, Budget& budget) {
+    budget.step(static_cast<std::int64_t>(std::min(a.string()->size(), b.string()->size()) / 64));
+}
+
+}  // namespace
+
 bool equal(const Value& a, const Value& b, Budget& budget) {
     budget.step();
     if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
@@ -124,8 +130,7 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
     if (a.integer() && b.integer()) return *a.integer() == *b.integer();
     if (a.number() && b.number()) return *a.number() == *b.number();
     if (a.string() && b.string()) {
-        budget.step(
-            static_cast<std::int64_t>(std::min(a.string()->size(), b.string()->size()) / 64));
+        charge_comparison(a, b, budget);
         return a.string()->text() == b.string()->text();
     }
     if (a.list() && b.list()) {
@@ -152,7 +157,10 @@ int compare(const Value& a, const Value& b, Budget& budget) {
     if (a.integer() && b.integer())
         return *a.integer() < *b.integer() ? -1 : *a.integer() > *b.integer();
     if (a.number() && b.number()) return *a.number() < *b.number() ? -1 : *a.number() > *b.number();
-    if (a.string() && b.string()) return a.string()->text().compare(b.string()->text());
+    if (a.string() && b.string()) {
+        charge_comparison(a, b, budget);
+        return a.string()->text().compare(b.string()->text());
+    }
     fail(std::string("\"") + a.kind() + "\" and \"" + b.kind() + "\" have no order");
 }
 
@@ -161,7 +169,7 @@ bool contains(const Value& container, const Value& value, Budget& budget) {
     if (const MarkedText* text = container.string()) {
         if (!value.is_string()) fail(std::string("\"in\" a str needs a str, not ") + value.kind());
         budget.step(static_cast<std::int64_t>(text->size() / 64));
-        return text->text().find(value.string()->text()) != std::string::npos;
+        return find_part(text->text(), value.string()->text()) != std::string::npos;
     }
     if (container.dict() != nullptr)
         return value.is_string() && container.dict()->find(value.string()->text()) != nullptr;
@@ -175,7 +183,7 @@ std::shared_ptr<const List> iterate(const Value& value, Budget& budget) {
     if (auto list = value.shared_list()) return list;
     List out;
     if (const MarkedText* text = value.string()) {
-        budget.bytes(text->size() * sizeof(Value));
+        budget.pass(text->size());
         for (std::size_t at = 0; at < text->size();) {
             const std::size_t end = at + utf8_length(text->text()[at]);
             out.items.emplace_back(text->slice(at, end));
@@ -184,11 +192,10 @@ std::shared_ptr<const List> iterate(const Value& value, Budget& budget) {
     } else if (value.dict() != nullptr) {
         for (const auto& [key, entry] : value.dict()->entries)
             out.items.emplace_back(key);
-        budget.bytes(out.items.size() * sizeof(Value));
     } else if (!value.is_undefined()) {
         fail(std::string("\"") + value.kind() + "\" cannot be iterated over");
     }
-    return std::make_shared<const List>(std::move(out));
+    return Value(std::move(out)).shared_list();
 }
 
 namespace {
@@ -213,14 +220,40 @@ Value loop_attribute(const Loop& loop, std::string_view name) {
     fail("\"loop." + std::string(name) + "\" is not supported");
 }
 
-// Byte offset of each character of a text, and its size.
-std::vector<std::size_t> character_offsets(const std::string& text, Budget& budget) {
-    budget.bytes(text.size() * sizeof(std::size_t));
+// Where each character of a text begins, and where the last ends.
+std::vector<std::size_t> character_offsets(const std::string& text, std::size_t count,
+                                           Budget& budget) {
+    budget.bytes((count + 1) * sizeof(std::size_t));
     std::vector<std::size_t> offsets;
+    offsets.reserve(count + 1);
     for (std::size_t at = 0; at < text.size(); at += utf8_length(text[at]))
         offsets.push_back(at);
     offsets.push_back(text.size());
     return offsets;
+}
+
+// Where the character that is `count` behind the one at `at` begins; no further than the end.
+std::size_t skip_characters(const std::string& text, std::size_t at, std::int64_t count,
+                            Budget& budget) {
+    const std::size_t begin = at;
+    for (; count > 0 && at < text.size(); --count)
+        at += utf8_length(text[at]);
+    budget.pass(at - begin);
+    return at;
+}
+
+// Where the character that is `count` from the end begins; nothing where there are fewer.
+std::optional<std::size_t> character_from_end(const std::string& text, std::int64_t count,
+                                              Budget& budget) {
+    std::size_t at = text.size();
+    for (; count > 0 && at > 0; --count) {
+        --at;
+        while (at > 0 && is_utf8_continuation(text[at]))
+            --at;
+    }
+    budget.pass(text.size() - at);
+    if (count > 0) return std::nullopt;
+    return at;
 }
 
 }  // namespace
@@ -252,9 +285,11 @@ Value item(const Value& value, const Value& key, Budget& budget) {
     if (value.list() != nullptr) {
         if (const auto at = place(value.list()->items.size())) return value.list()->items[*at];
     } else if (const MarkedText* text = value.string()) {
-        const std::vector<std::size_t> offsets = character_offsets(text->text(), budget);
-        if (const auto at = place(offsets.size() - 1))
-            return text->slice(offsets[*at], offsets[*at + 1]);
+        const auto at = *index < 0 ? *index == INT64_MIN
+                                         ? std::nullopt
+                                         : character_from_end(text->text(), -*index, budget)
+                                   : skip_characters(text->text(), 0, *index, budget);
+        if (at && *at < text->size()) return text->slice(*at, *at + utf8_length(text->text()[*at]));
     }
     return Value::undefined("item " + std::to_string(*index));
 }
@@ -267,16 +302,9 @@ Value slice(const Value& value, const Value& start, const Value& stop, const Val
         if (!given) fail("slice bounds must be whole numbers");
         return given;
     };
-    std::vector<std::size_t> offsets;
-    std::int64_t count = 0;
-    if (value.list() != nullptr) {
-        count = static_cast<std::int64_t>(value.list()->items.size());
-    } else if (value.string() != nullptr) {
-        offsets = character_offsets(value.string()->text(), budget);
-        count = static_cast<std::int64_t>(offsets.size()) - 1;
-    } else {
+    if (value.list() == nullptr && value.string() == nullptr)
         fail(std::string("\"") + value.kind() + "\" cannot be sliced");
-    }
+    const std::int64_t count = length(value, budget);
     // Python's rules (slice.indices).
     const std::int64_t stride = number(step).value_or(1);
     if (stride == 0) fail("a slice with a step of 0");
@@ -289,9 +317,15 @@ Value slice(const Value& value, const Value& start, const Value& stop, const Val
     };
     const std::int64_t first = bound(number(start), stride < 0 ? highest : lowest);
     const std::int64_t last = bound(number(stop), stride < 0 ? lowest : highest);
-    if (value.string() != nullptr && stride == 1)
-        return value.string()->slice(offsets[static_cast<std::size_t>(first)],
-                                     offsets[static_cast<std::size_t>(std::max(first, last))]);
+    if (value.string() != nullptr && stride == 1) {
+        const std::string& text = value.string()->text();
+        const std::size_t begin = skip_characters(text, 0, first, budget);
+        return value.string()->slice(begin, skip_characters(text, begin, last - first, budget));
+    }
+    std::vector<std::size_t> offsets;
+    if (value.string() != nullptr)
+        offsets =
+            character_offsets(value.string()->text(), static_cast<std::size_t>(count), budget);
     List items;
     MarkedText text;
     // Counts down what is left, since first + stride may overflow.
@@ -309,7 +343,6 @@ Value slice(const Value& value, const Value& start, const Value& stop, const Val
         done += magnitude;
     }
     if (value.string() != nullptr) return text;
-    budget.bytes(items.items.size() * sizeof(Value));
     items.tuple = value.list()->tuple;
     return items;
 }

@@ -1,8 +1,8 @@
 // Values of a template, after Python's: undefined, None, bool, int, float, str, list, tuple, dict, and
 // what Jinja adds (namespace, loop, functions). Immutable except namespaces; copies share.
 //
-// Everything that makes values grow, or walks through them, is charged to a Budget, so that no template
-// can run for long or take much memory.
+// Values that are made are charged to the Budget at work. What walks through values, or makes them
+// grow, counts its steps in one.
 #pragma once
 
 #include <cstdint>
@@ -14,48 +14,10 @@
 #include <variant>
 #include <vector>
 
+#include "garam/text/jinja/budget.h"
 #include "garam/text/jinja/marked_text.h"
 
 namespace garam::jinja {
-
-// What is wrong while a template runs; the evaluator turns it into an Error that names source and line.
-struct Failure {
-    std::string message;
-};
-[[noreturn]] void fail(std::string message);
-
-class Budget {
-  public:
-    static constexpr std::size_t kMaxText = std::size_t{64} << 20;  // one text, the output included
-    static constexpr std::size_t kMaxBytes = std::size_t{512} << 20;  // of all texts and lists made
-    static constexpr std::int64_t kMaxSteps = 10'000'000;             // evaluations and comparisons
-    static constexpr std::int64_t kMaxIterations = 1'000'000;
-    static constexpr int kMaxDepth = 400;  // of the evaluation
-
-    void step(std::int64_t count = 1);
-    void iteration();
-    void bytes(std::size_t count);
-    // Charges a text that is about to be made or was just made.
-    void text(std::size_t size);
-
-    // Held while something nested is evaluated.
-    class Level {
-      public:
-        explicit Level(Budget& budget);
-        ~Level() { --budget_.depth_; }
-        Level(const Level&) = delete;
-        Level& operator=(const Level&) = delete;
-
-      private:
-        Budget& budget_;
-    };
-
-  private:
-    std::int64_t steps_ = 0;
-    std::int64_t iterations_ = 0;
-    std::size_t bytes_ = 0;
-    int depth_ = 0;
-};
 
 class Value;
 struct Macro;      // jinja/syntax.h
@@ -75,6 +37,9 @@ struct Dict {
 struct Namespace {
     Dict values;
 };
+// Bytes that the container itself holds, without what its values hold.
+std::size_t held_bytes(const List& list);
+std::size_t held_bytes(const Dict& dict);
 // The `loop` of a for block.
 struct Loop {
     std::shared_ptr<const List> items;
@@ -96,7 +61,8 @@ class Value {
     Value(bool value) : value_(value) {}
     Value(std::int64_t value) : value_(value) {}
     Value(double value) : value_(value) {}
-    Value(MarkedText text) : value_(std::make_shared<const MarkedText>(std::move(text))) {}
+    // Those that take memory charge it to the Budget at work; copies of a Value share it.
+    Value(MarkedText text);
     Value(std::string text) : Value(MarkedText(std::move(text))) {}
     Value(const char* text) : Value(std::string(text)) {}
     // Throw Failure when nested too deeply.

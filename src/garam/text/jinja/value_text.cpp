@@ -76,10 +76,7 @@ std::string repr_escape(char32_t c) {
 class Writer {
   public:
     explicit Writer(Budget& budget) : budget_(budget) {}
-    MarkedText take() {
-        budget_.bytes(out_.size());
-        return std::move(out_);
-    }
+    MarkedText take() { return std::move(out_); }
 
     // A str within a container: quoted as Python's repr, or as JSON.
     void quoted(const MarkedText& text, bool json, bool ascii = false) {
@@ -108,7 +105,6 @@ class Writer {
             at = end;
         }
         out_.append_plain(std::string_view(&quote, 1));
-        check();
     }
 
     void python(const Value& value, bool within) {
@@ -145,7 +141,6 @@ class Writer {
         } else {
             scalar(value);
         }
-        check();
     }
 
     void json(const Value& value, const JsonStyle& style, int depth) {
@@ -197,7 +192,6 @@ class Writer {
         } else {
             scalar(value);
         }
-        check();
     }
 
   private:
@@ -209,9 +203,6 @@ class Writer {
         } else {
             fail(std::string("\"") + value.kind() + "\" cannot be printed");
         }
-    }
-    void check() const {
-        if (out_.size() > Budget::kMaxText) fail("a text grows beyond 64 MiB");
     }
 
     Budget& budget_;
