@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "instruction from \"english\", output from \"german\""},
         Example{"alpaca", {"instruct/alpaca_en_demo.json"}, {}, "instruction, input, output"},
         Example{"wikitext", {"text/wikitext2.valid.raw"}, {}, "text"}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& example) { return std::string(example.param.name); });
 
 }  // namespace
 }  // namespace garam

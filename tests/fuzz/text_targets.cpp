@@ -353,7 +353,7 @@ Target template_target() {
     Target target;
     target.name = "template";
     target.files = {"chat_template.jinja"};
-    // The budget of a template (text/jinja/value.h) bounds what it makes, not the size of its source.
+    // The budget of a template (text/jinja/budget.h) bounds what it makes, not the size of its source.
     target.bytes = std::size_t{1} << 30;
     target.bytes_per_byte = 1000;
     target.cpu_seconds = 20;

@@ -59,7 +59,7 @@ void sort_by_key(std::vector<Keyed>& entries, bool reverse, Budget& budget) {
     });
 }
 
-Value list_of(std::vector<Keyed> entries, Budget& budget) {
+Value list_of(std::vector<Keyed> entries) {
     List out;
     for (Keyed& entry : entries)
         out.items.push_back(std::move(entry.item));
@@ -98,7 +98,7 @@ Value sorted(const Value& value, const Arguments& arguments, Budget& budget) {
         fail("\"sort\" by several attributes is not supported");
     std::vector<Keyed> entries = keyed(value, path, case_sensitive, budget);
     sort_by_key(entries, reverse, budget);
-    return list_of(std::move(entries), budget);
+    return list_of(std::move(entries));
 }
 
 Value dict_sorted(const Value& value, const Arguments& arguments, Budget& budget) {
@@ -112,7 +112,7 @@ Value dict_sorted(const Value& value, const Arguments& arguments, Budget& budget
         keyed(dict_items(*value.dict()), Value(std::int64_t{which == "key" ? 0 : 1}),
               case_sensitive, budget);
     sort_by_key(entries, reverse, budget);
-    return list_of(std::move(entries), budget);
+    return list_of(std::move(entries));
 }
 
 Value unique(const Value& value, const Arguments& arguments, Budget& budget) {
@@ -125,7 +125,7 @@ Value unique(const Value& value, const Arguments& arguments, Budget& budget) {
         });
         if (!known) kept.push_back(std::move(entry));
     }
-    return list_of(std::move(kept), budget);
+    return list_of(std::move(kept));
 }
 
 Value grouped(const Value& value, const Arguments& arguments, Budget& budget) {

@@ -53,7 +53,7 @@ std::string escape_of(char c, char quote, bool json) {
 
 std::string utf16_escape(char32_t c) {
     const auto unit = [](char32_t value) {
-        char text[8];
+        char text[12];
         std::snprintf(text, sizeof(text), "\\u%04x", static_cast<unsigned>(value));
         return std::string(text);
     };
