@@ -17,6 +17,8 @@ constexpr std::size_t kLargestSeed = std::size_t{1} << 16;
 // What any tokenizer may take, however small its files: ids are indices up to Vocabulary::kMaxIds, a string each,
 // and the table is twice there while it grows.
 constexpr std::size_t kTokenizerBytes = std::size_t{100} << 20;
+// Texts may grow to 32 times their size, and each id is decoded by itself.
+constexpr double kTokenizerSeconds = 5;
 
 // GARAM_TEST_DATA, else ../shared/data beside the checkout. May not exist.
 std::filesystem::path data_folder();

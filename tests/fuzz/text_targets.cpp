@@ -161,6 +161,7 @@ Target tokenizer_target() {
     target.files = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
                     "chat_template.jinja", "text.txt"};
     target.bytes = kTokenizerBytes;
+    target.cpu_seconds = kTokenizerSeconds;
     target.bytes_per_byte = 400;
     target.words = tokenizer_words();
     target.seeds = [names = target.files] {
@@ -198,6 +199,7 @@ Target bpe_files_target() {
     target.name = "bpe_files";
     target.files = {"vocab.json", "merges.txt", "tokenizer_config.json", "config.json", "text.txt"};
     target.bytes = kTokenizerBytes;
+    target.cpu_seconds = kTokenizerSeconds;
     target.bytes_per_byte = 400;
     target.words = tokenizer_words();
     for (const char* name :
@@ -231,6 +233,7 @@ Target sentencepiece_target() {
     target.name = "sentencepiece";
     target.files = {"tokenizer.model", "tokenizer_config.json", "text.txt"};
     target.bytes = kTokenizerBytes;
+    target.cpu_seconds = kTokenizerSeconds;
     target.bytes_per_byte = 400;
     for (const char* word : {"LlamaTokenizer", "T5Tokenizer", "GemmaTokenizer", "tokenizer_class",
                              "legacy", "extra_ids", "add_bos_token", "<0x41>", "\xE2\x96\x81"})
@@ -295,6 +298,7 @@ Target charsmap_target() {
     target.name = "charsmap";
     target.files = {"charsmap", "text.txt"};
     target.bytes = kTokenizerBytes;
+    target.cpu_seconds = kTokenizerSeconds;
     target.bytes_per_byte = 400;
     target.seeds = [] {
         const SentencePieceModel model = read_sentencepiece_model(
@@ -322,6 +326,7 @@ Target gguf_tokenizer_target() {
     target.name = "gguf_tokenizer";
     target.files = {"model.gguf"};
     target.bytes = kTokenizerBytes;
+    target.cpu_seconds = kTokenizerSeconds;
     target.bytes_per_byte = 400;
     target.seeds = gguf_seeds;
     target.run = [](const Execution& execution) { use_tokenizer(execution / "model.gguf", kText); };

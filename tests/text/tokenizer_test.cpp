@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <thread>
 
 #include "garam/core/error.h"
@@ -274,6 +275,77 @@ TEST(Tokenizer, LongPiecesAreNotQuadratic) {
     const auto pieces = load(sentencepiece_json({"▁", "a"}, {{"a", "a"}, {"▁", "▁"}}));
     EXPECT_EQ(pieces->encode_ids(letters, {}).size(), letters.size() / 2 + 1);
     EXPECT_EQ(pieces->encode_ids(spaces, {}).size(), spaces.size() / 2 + 1);
+}
+
+// What a tokenizer's file puts in a text may not eat memory or hours.
+TEST(Tokenizer, StepsThatGrowATextAreStopped) {
+    const std::string long_text(60000, 'x');
+    const auto step = [](const char* type, std::string_view key, const Json& value) {
+        Json made = Json::Object{{"type", type}};
+        made.set(key, value);
+        return made;
+    };
+    const auto replacing = [&](const std::string& by) {
+        Json made = step("Replace", "pattern", Json::Object{{"String", " "}});
+        made.set("content", by);
+        return made;
+    };
+    const auto repeated = [&](const char* list, const Json& one) {
+        return step("Sequence", list, Json::Array(20, one));
+    };
+    const Json bytes = byte_level_json({}, {});
+    const Json pieces = sentencepiece_json({"▁", "a"}, {});
+    Json metaspace = step("Metaspace", "replacement", long_text);
+    metaspace.set("prepend_scheme", "never");
+    Json spelled = step("ByteLevel", "add_prefix_space", false);
+    spelled.set("use_regex", false);
+    const std::pair<const char*, Json> cases[] = {
+        {"Replace", with(bytes, "normalizer", replacing(long_text))},
+        {"Replace again and again",
+         with(bytes, "normalizer", repeated("normalizers", replacing("  ")))},
+        {"Prepend",
+         with(bytes, "normalizer", step("Prepend", "prepend", std::string(400000, 'x')))},
+        {"ByteLevel of the normalizer",
+         with(bytes, "normalizer",
+              repeated("normalizers", Json(Json::Object{{"type", "ByteLevel"}})))},
+        {"ByteLevel of the pre-tokenizer",
+         with(bytes, "pre_tokenizer", repeated("pretokenizers", spelled))},
+        {"Metaspace", with(with(pieces, "normalizer", Json()), "pre_tokenizer", metaspace)}};
+    std::string text;
+    for (int i = 0; i < 1000; ++i)
+        text += " \xC3\xA9";
+    for (const auto& [name, document] : cases) {
+        const auto tokenizer = load(document);
+        try {
+            tokenizer->encode_ids(text, {});
+            ADD_FAILURE() << name;
+        } catch (const Error& error) {
+            EXPECT_NE(std::string(error.what()).find("the tokenizer's steps make more than"),
+                      std::string::npos)
+                << name << ": " << error.what();
+        }
+    }
+    const auto decoded = [&](const Json& decoder, std::size_t count) {
+        const auto tokenizer = load(with(bytes, "decoder", decoder));
+        return tokenizer->decode(Ids(count, 'a'), {}).size();
+    };
+    Json letter = step("Replace", "pattern", Json::Object{{"String", "a"}});
+    letter.set("content", long_text);
+    EXPECT_THROW(decoded(letter, 2048), Error);
+    letter.set("content", "aa");
+    EXPECT_THROW(decoded(repeated("decoders", letter), 100), Error);
+    EXPECT_EQ(decoded(step("Sequence", "decoders", Json::Array(4, letter)), 100), 1600);
+}
+
+// One attempt that is patient for each character of a text would be patient for minutes.
+TEST(Tokenizer, PatternsGiveUpOnAWholeText) {
+    Json split = Json::Object{{"type", "Split"}, {"behavior", "Isolated"}, {"invert", false}};
+    split.set("pattern", Json::Object{{"Regex", "(?:a.*a.*a.*z)?."}});
+    const auto tokenizer = load(with(byte_level_json({}, {}), "pre_tokenizer", split));
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_THROW(tokenizer->encode_ids(std::string(600, 'a') + "\nz", {}), Error);
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
+    EXPECT_EQ(tokenizer->encode_ids("aabaz", {}).size(), 5);
 }
 
 TEST(Tokenizer, ThreadsShareOne) {

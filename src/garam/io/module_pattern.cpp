@@ -15,6 +15,7 @@ constexpr std::size_t kMaxBytes = 4096;
 // Names have some fifty letters: an expression that needs more was made to hang.
 constexpr std::uint32_t kMatchLimit = 1'000'000;
 constexpr std::uint32_t kDepthLimit = 10'000;
+constexpr std::uint32_t kHeapLimit = 16 * 1024;  // KiB
 
 struct Free {
     void operator()(pcre2_code* code) const { pcre2_code_free(code); }
@@ -65,6 +66,7 @@ bool ModulePattern::fits(const std::string& name) const {
     GARAM_CHECK(match && context, "no memory for matching");
     pcre2_set_match_limit(context.get(), kMatchLimit);
     pcre2_set_depth_limit(context.get(), kDepthLimit);
+    pcre2_set_heap_limit(context.get(), kHeapLimit);
     const int found = pcre2_match(compiled_->code.get(), reinterpret_cast<PCRE2_SPTR>(name.data()),
                                   name.size(), 0, 0, match.get(), context.get());
     if (found == PCRE2_ERROR_NOMATCH) return false;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "garam/core/error.h"
+
 namespace garam {
 
 ByteSpan AlignedText::source(std::size_t begin, std::size_t end) const {
@@ -15,12 +17,20 @@ ByteSpan AlignedText::source(std::size_t begin, std::size_t end) const {
     return {sources_[begin].begin, std::max(sources_[begin].begin, sources_[end - 1].end)};
 }
 
+void AlignedTextBuilder::check_growth(std::size_t by) const {
+    if (built_.text_.size() + by > from_.limit_)
+        throw Error("the tokenizer's steps make more than " + std::to_string(from_.limit_) +
+                    " bytes of a text");
+}
+
 void AlignedTextBuilder::append(std::string_view text, ByteSpan source) {
+    check_growth(text.size());
     built_.text_ += text;
     built_.sources_.insert(built_.sources_.end(), text.size(), source);
 }
 
 void AlignedTextBuilder::keep(std::size_t begin, std::size_t end) {
+    check_growth(end - begin);
     built_.text_.append(from_.text_, begin, end - begin);
     const std::vector<ByteSpan>& sources = from_.sources_;
     const auto at = [](std::size_t i) { return static_cast<std::ptrdiff_t>(i); };
@@ -45,6 +55,7 @@ void AlignedTextBuilder::insert(std::size_t at, std::string_view text) {
 
 AlignedText AlignedTextBuilder::finish() {
     built_.begin_ = from_.begin_;
+    built_.limit_ = from_.limit_;
     return std::move(built_);
 }
 

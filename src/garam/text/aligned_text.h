@@ -3,6 +3,8 @@
 //
 // Unchanged bytes stand for themselves; inserted ones for an empty span at their place; a character that
 // was replaced as a whole (composition, case) for all bytes of what it came from.
+//
+// A tokenizer's description says what is put in a text, so no text may grow without bounds: see the limit.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +20,8 @@ class AlignedText {
   public:
     AlignedText() = default;
     // Bytes [begin, begin + text.size()) of the original, unchanged.
-    AlignedText(std::string_view text, std::size_t begin) : text_(text), begin_(begin) {}
+    AlignedText(std::string_view text, std::size_t begin)
+        : text_(text), begin_(begin), limit_(text.size() * kMostGrowth + kMostAdded) {}
 
     const std::string& text() const { return text_; }
     std::string_view view(ByteSpan piece) const {
@@ -30,12 +33,16 @@ class AlignedText {
 
   private:
     friend class AlignedTextBuilder;
+    // The most that Unicode's forms and the spelling of bytes make of a character is 22 times its bytes.
+    static constexpr std::size_t kMostGrowth = 32;
+    static constexpr std::size_t kMostAdded = 4096;
     std::string text_;
     std::size_t begin_ = 0;
+    std::size_t limit_ = 0;          // bytes of what may be made of it
     std::vector<ByteSpan> sources_;  // one a byte; empty: unchanged
 };
 
-// Puts a new aligned text together from pieces of another one.
+// Puts a new aligned text together from pieces of another one. Throws Error where it grows beyond the limit.
 class AlignedTextBuilder {
   public:
     explicit AlignedTextBuilder(const AlignedText& from) : from_(from) {
@@ -51,6 +58,7 @@ class AlignedTextBuilder {
 
   private:
     void append(std::string_view text, ByteSpan source);
+    void check_growth(std::size_t by) const;
 
     const AlignedText& from_;
     AlignedText built_;

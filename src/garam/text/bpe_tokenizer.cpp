@@ -148,6 +148,9 @@ void BpeTokenizer::put_around(const Json& id, bool behind, const std::string& na
         !vocabulary_.has(static_cast<std::int32_t>(value)))
         throw Error(where + ": \"" + name + "\" has the id " + std::to_string(value) +
                     ", which the vocabulary does not have");
+    constexpr std::size_t kMostAround = 1024;
+    if (prefix_.size() + suffix_.size() >= kMostAround)
+        throw Error(where + ": more than 1024 tokens around a text are not supported");
     (behind ? suffix_ : prefix_).push_back(static_cast<std::int32_t>(value));
 }
 

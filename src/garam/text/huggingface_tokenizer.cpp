@@ -1,6 +1,7 @@
 // Reads the tokenizer of a Hugging Face folder.
 #include <algorithm>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "garam/core/error.h"
@@ -153,11 +154,11 @@ void read_config(const fs::path& folder, const Json& config, TokenizerFiles& fil
     const fs::path added_file = folder / "added_tokens.json";
     if (fs::exists(added_file)) {
         const Json added = Json::parse_file(added_file);
+        std::set<std::string, std::less<>> known;
+        for (const AddedToken& token : files.added_tokens)
+            known.insert(token.content);
         for (const auto& [content, id] : added.object(added_file.string())) {
-            const bool known =
-                std::any_of(files.added_tokens.begin(), files.added_tokens.end(),
-                            [&](const AddedToken& token) { return token.content == content; });
-            if (known) continue;
+            if (!known.insert(content).second) continue;
             const std::string here = added_file.string() + ": " + content;
             files.added_tokens.push_back(
                 AddedToken::parse(Json::Object{{"content", content}}, id.integer(here), here));
@@ -171,14 +172,15 @@ void read_config(const fs::path& folder, const Json& config, TokenizerFiles& fil
 // Lists the tokens that have a role among the added ones, for readers who look only there.
 void add_roles(TokenizerFiles& files) {
     const Json& vocabulary = files.tokenizer.at("model").at("vocab");
+    std::set<std::string, std::less<>> listed{""};
+    for (const AddedToken& token : files.added_tokens)
+        listed.insert(token.content);
     std::vector<std::string> names = files.special_tokens;
     names.insert(names.end(), {files.bos_token, files.eos_token, files.pad_token, files.unk_token});
     for (const std::string& name : names) {
+        if (!listed.insert(name).second) continue;
         const Json* id = vocabulary.find(name);
-        const bool listed =
-            std::any_of(files.added_tokens.begin(), files.added_tokens.end(),
-                        [&](const AddedToken& token) { return token.content == name; });
-        if (name.empty() || id == nullptr || listed) continue;
+        if (id == nullptr) continue;
         files.added_tokens.push_back(AddedToken::parse(
             Json::Object{{"content", name}, {"special", true}},
             id->integer(files.source + ": vocab[\"" + name + "\"]"), files.source));
@@ -210,13 +212,14 @@ void put_around(TokenizerFiles& files) {
 // Saved as the tokenizer.json that the files mean: their readers have to guess the pipeline.
 void save_described(const Json& config, TokenizerFiles& files) {
     std::vector<std::pair<std::int64_t, Json>> added;
-    for (const Json& token : files.tokenizer.at("added_tokens").array())
+    std::set<std::string, std::less<>> known;
+    for (const Json& token : files.tokenizer.at("added_tokens").array()) {
         added.emplace_back(token.at("id").integer(), token);
+        known.insert(token.at("content").string());
+    }
     for (const AddedToken& token : files.added_tokens) {
-        const bool known = std::any_of(added.begin(), added.end(), [&](const auto& entry) {
-            return entry.second.at("content").string() == token.content;
-        });
-        if (!known) added.emplace_back(token.id, tokenizer_json::added_token(token));
+        if (known.insert(token.content).second)
+            added.emplace_back(token.id, tokenizer_json::added_token(token));
     }
     // Readers of the list alone number those that they do not know in its order.
     std::stable_sort(added.begin(), added.end(),

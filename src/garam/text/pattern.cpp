@@ -12,8 +12,12 @@ namespace {
 constexpr std::size_t kMaxPatternBytes = 64 * 1024;
 constexpr std::size_t kJitStackStart = 64 * 1024;
 constexpr std::size_t kJitStackMax = 16 * 1024 * 1024;
-// Steps of one match attempt; the published patterns need a few per character.
-constexpr std::uint32_t kMatchLimit = 50'000'000;
+// Steps of one match attempt, as PCRE2 counts them: compiled code counts one of some hundred, and a million take it about
+// 0.1 s. The published patterns need few. An attempt that ends at one of these is made again with the next; all that
+// are made again may take kPatience together, for one text.
+constexpr std::uint32_t kMatchLimits[] = {2'000, 50'000, 1'000'000, 10'000'000};
+constexpr std::uint32_t kPatience = 12'000'000;
+constexpr std::uint32_t kHeapLimit = 256 * 1024;  // KiB, of the interpreter
 
 struct FreeCode {
     void operator()(pcre2_code* code) const { pcre2_code_free(code); }
@@ -75,7 +79,7 @@ struct Workspace {
 
     Workspace() {
         GARAM_CHECK(match && context && stack, "no memory for matching");
-        pcre2_set_match_limit(context.get(), kMatchLimit);
+        pcre2_set_heap_limit(context.get(), kHeapLimit);
         pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
     }
 };
@@ -121,12 +125,20 @@ void Pattern::find_all(std::string_view text, std::vector<ByteSpan>& out) const 
         return;
     }
     thread_local Workspace workspace;
+    std::uint32_t patience = kPatience;
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     for (std::size_t at = 0; at < text.size();) {
-        // The text was checked once; checking it in each call would be quadratic.
-        const int found = pcre2_match(compiled_->code.get(), subject, text.size(), at,
-                                      PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, workspace.match.get(),
-                                      workspace.context.get());
+        int found = PCRE2_ERROR_MATCHLIMIT;
+        for (const std::uint32_t limit : kMatchLimits) {
+            if (limit > kMatchLimits[0] && limit > patience) break;
+            if (limit > kMatchLimits[0]) patience -= limit;
+            pcre2_set_match_limit(workspace.context.get(), limit);
+            // The text was checked once; checking it in each call would be quadratic.
+            found = pcre2_match(compiled_->code.get(), subject, text.size(), at,
+                                PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, workspace.match.get(),
+                                workspace.context.get());
+            if (found != PCRE2_ERROR_MATCHLIMIT) break;
+        }
         if (found == PCRE2_ERROR_NOMATCH) break;
         if (found < 0)
             throw Error(compiled_->source + ": pattern \"" + compiled_->expression +

@@ -11,7 +11,7 @@ namespace garam {
 namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
-constexpr std::size_t kMaxReplacementBytes = 1024;  // Unicode's longest has 33
+constexpr std::size_t kMaxReplacementBytes = 128;  // Unicode's longest has 33
 constexpr std::size_t kGraphemeBytes = 6;  // from here on characters are looked up one by one
 
 // A unit of darts-clone's double array.

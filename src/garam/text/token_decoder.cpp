@@ -1,5 +1,7 @@
 #include "garam/text/token_decoder.h"
 
+#include <numeric>
+
 #include "garam/core/error.h"
 #include "garam/text/bpe_model.h"
 #include "garam/text/unicode.h"
@@ -8,6 +10,16 @@ namespace garam {
 namespace {
 
 constexpr std::size_t kMaxSteps = 32;
+// Bytes that steps may make of tokens: so many for each of their bytes and each token, and some more.
+constexpr std::size_t kMostGrowth = 16;
+constexpr std::size_t kMostAdded = std::size_t{64} << 10;
+constexpr std::size_t kNoLimit = static_cast<std::size_t>(-1);
+
+void check_size(std::size_t size, std::size_t limit) {
+    if (size > limit)
+        throw Error("the tokenizer's decoder makes more than " + std::to_string(limit) +
+                    " bytes of tokens");
+}
 
 // Bytes that a token spells in GPT-2's characters; a token with any other character stands for itself.
 std::string bytes_of(const std::string& token) {
@@ -21,13 +33,14 @@ std::string bytes_of(const std::string& token) {
 }
 
 std::string replaced(const std::string& text, const std::string& pattern,
-                     const std::string& content) {
+                     const std::string& content, std::size_t limit) {
     std::string out;
     std::size_t at = 0;
     for (std::size_t found = text.find(pattern); found != std::string::npos;
          found = text.find(pattern, at)) {
         out.append(text, at, found - at);
         out += content;
+        check_size(out.size(), limit);
         at = found + pattern.size();
     }
     out.append(text, at);
@@ -89,7 +102,7 @@ std::string stripped(const std::string& text, const std::string& content, std::s
 }
 
 std::string with_matches_replaced(const std::string& text, const Pattern& pattern,
-                                  const std::string& content) {
+                                  const std::string& content, std::size_t limit) {
     std::string out;
     std::size_t at = 0;
     std::vector<ByteSpan> matches;
@@ -97,6 +110,7 @@ std::string with_matches_replaced(const std::string& text, const Pattern& patter
     for (const ByteSpan match : matches) {
         out.append(text, at, match.begin - at);
         out += content;
+        check_size(out.size(), limit);
         at = match.end;
     }
     out.append(text, at);
@@ -110,7 +124,7 @@ std::string cleaned_up(std::string text) {
         {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
         {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
     for (const auto& [from, to] : kRules)
-        text = replaced(text, from, to);
+        text = replaced(text, from, to, kNoLimit);
     return text;
 }
 
@@ -201,7 +215,7 @@ void TokenDecoder::add(const Json& description, const std::string& source) {
     }
 }
 
-void TokenDecoder::apply(const Step& step, std::vector<std::string>& tokens) {
+void TokenDecoder::apply(const Step& step, std::vector<std::string>& tokens, std::size_t limit) {
     switch (step.kind) {
         case Kind::byte_level: {
             std::string bytes;
@@ -212,11 +226,11 @@ void TokenDecoder::apply(const Step& step, std::vector<std::string>& tokens) {
         }
         case Kind::replace:
             for (std::string& token : tokens)
-                token = replaced(token, step.pattern, step.content);
+                token = replaced(token, step.pattern, step.content, limit);
             break;
         case Kind::replace_matches:
             for (std::string& token : tokens)
-                token = with_matches_replaced(token, *step.expression, step.content);
+                token = with_matches_replaced(token, *step.expression, step.content, limit);
             break;
         case Kind::byte_fallback:
             join_fallback_bytes(tokens);
@@ -236,12 +250,13 @@ void TokenDecoder::apply(const Step& step, std::vector<std::string>& tokens) {
             for (std::size_t i = 0; i < tokens.size(); ++i) {
                 // The first token loses its marks: encoding put one there.
                 const bool drops = i == 0 && step.start > 0;
-                tokens[i] = replaced(tokens[i], step.pattern, drops ? "" : " ");
+                tokens[i] = replaced(tokens[i], step.pattern, drops ? "" : " ", limit);
             }
             break;
         case Kind::end_of_word:
             for (std::size_t i = 0; i < tokens.size(); ++i)
-                tokens[i] = replaced(tokens[i], step.pattern, i + 1 == tokens.size() ? "" : " ");
+                tokens[i] =
+                    replaced(tokens[i], step.pattern, i + 1 == tokens.size() ? "" : " ", limit);
             break;
         case Kind::word_piece:
             join_word_pieces(tokens, step.pattern, step.cleans_up);
@@ -250,8 +265,16 @@ void TokenDecoder::apply(const Step& step, std::vector<std::string>& tokens) {
 }
 
 std::string TokenDecoder::decode(std::vector<std::string> tokens) const {
-    for (const Step& step : steps_)
-        apply(step, tokens);
+    const auto bytes = [&] {
+        return std::accumulate(
+            tokens.begin(), tokens.end(), std::size_t{0},
+            [](std::size_t sum, const std::string& token) { return sum + token.size(); });
+    };
+    const std::size_t limit = kMostAdded + kMostGrowth * (bytes() + tokens.size());
+    for (const Step& step : steps_) {
+        apply(step, tokens, limit);
+        check_size(bytes(), limit);
+    }
     std::string text;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
         if (joins_with_space_ && i > 0) text += ' ';

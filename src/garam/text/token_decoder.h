@@ -44,7 +44,7 @@ class TokenDecoder {
         bool cleans_up = false;                               // word_piece
     };
     void add(const Json& description, const std::string& source);
-    static void apply(const Step& step, std::vector<std::string>& tokens);
+    static void apply(const Step& step, std::vector<std::string>& tokens, std::size_t limit);
 
     std::vector<Step> steps_;
     bool joins_with_space_ = false;

@@ -1,6 +1,7 @@
 #include "garam/text/wordpiece_model.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "garam/core/error.h"
 #include "garam/text/unicode.h"
@@ -32,6 +33,9 @@ WordPieceModel::WordPieceModel(const Json& model, const Vocabulary& vocabulary,
     }
     for (std::int32_t token = 0; token < vocabulary.size(); ++token)
         longest_token_ = std::max(longest_token_, vocabulary.token(token).size());
+    is_size_.resize(longest_token_ + 1);
+    for (std::int32_t token = 0; token < vocabulary.size(); ++token)
+        is_size_[vocabulary.token(token).size()] = true;
 }
 
 void WordPieceModel::encode(std::string_view piece, std::vector<BpeModel::Token>& out) const {
@@ -50,7 +54,8 @@ void WordPieceModel::encode(std::string_view piece, std::vector<BpeModel::Token>
             token.pop_back();  // no half characters
         known = false;
         for (; token.size() > head;) {
-            if (const auto id = vocabulary_.find(token)) {
+            const bool may_be = token.size() <= longest_token_ && is_size_[token.size()];
+            if (const auto id = may_be ? vocabulary_.find(token) : std::nullopt) {
                 const auto end = begin + static_cast<std::uint32_t>(token.size() - head);
                 out.push_back({*id, begin, end});
                 begin = end;

@@ -23,6 +23,7 @@ class WordPieceModel final : public PieceModel {
     std::string prefix_ = "##";
     std::size_t longest_word_ = 100;  // characters
     std::size_t longest_token_ = 0;   // bytes
+    std::vector<bool> is_size_;       // whether a token has so many bytes
 };
 
 }  // namespace garam
