@@ -7,6 +7,7 @@
 #include "garam/app/config_import.h"
 #include "garam/app/load_job.h"
 #include "garam/core/error.h"
+#include "io/mutation.h"
 #include "testing/temp_dir.h"
 #include "testing/test_data.h"
 
@@ -370,6 +371,71 @@ TEST(ImportConfig, NamesOfLlamaFactoryStandInItsTable) {
     for (const char* part : {"preference data", "by script", "nowhere is a name of",
                              "history is not read", "hub: of several configurations"})
         EXPECT_NE(told.find(part), std::string::npos) << part << " in\n" << told;
+}
+
+std::string repeated(const std::string& text, int times) {
+    std::string all;
+    for (int i = 0; i < times; ++i)
+        all += text;
+    return all;
+}
+
+// What is told of each item is neither the whole list again nor told again.
+TEST(ImportConfig, OfALongListItsBeginIsToldOnce) {
+    const ImportedConfig imported =
+        import_text("model_name_or_path: a\nuse_peft: true\nreport_to: [" +
+                    repeated("\"" + repeated("é", 150) + "\", ", 30) + "wandb]\n");
+    std::vector<std::string> told;
+    for (const std::string& line : imported.left_out)
+        if (line.find("report_to") != std::string::npos) told.push_back(line);
+    ASSERT_EQ(told.size(), 1u);
+    EXPECT_LT(told[0].size(), 400u);
+    EXPECT_NE(told[0].find("é…"), std::string::npos) << told[0];
+    EXPECT_NE(told[0].find("not connected"), std::string::npos) << told[0];
+}
+
+TEST(ImportConfig, ListsOfManyDataSetsAreRead) {
+    std::string text = "base_model: a\nadapter: lora\ndatasets:\n";
+    for (int i = 0; i < 4000; ++i)
+        text += "  - {path: \"f" + std::to_string(i) + "\", type: alpaca}\n";
+    const ImportedConfig imported = import_text(text);
+    const std::vector<std::string> train = job_of(imported).data.train;
+    ASSERT_EQ(train.size(), 4000u);
+    EXPECT_EQ(train[3999], "f3999");
+}
+
+TEST(ImportConfig, HostileFilesEndInErrors) {
+    const auto refusal = [](const std::string& text) {
+        std::string told;
+        const std::size_t peak = testing::peak_allocation_of([&] {
+            try {
+                import_text(text);
+            } catch (const Error& error) {
+                told = error.what();
+            }
+        });
+        EXPECT_LE(peak, (std::size_t{64} << 20) + 400 * text.size()) << text.substr(0, 200);
+        return told;
+    };
+    const std::string factory =
+        "model_name_or_path: a\nstage: sft\nfinetuning_type: lora\nlora_target: all\n";
+    const std::string axolotl = "base_model: a\nadapter: lora\ndatasets:\n";
+    std::string names;
+    for (int i = 0; i < 9000; ++i)
+        names += "n" + std::to_string(i) + ",";
+    EXPECT_EQ(refusal(factory + "dataset: " + names + "\n"), "");
+    EXPECT_EQ(refusal(factory + "dataset_dir: " + std::string(100'000, 'd') +
+                      "\ndataset: " + names + "\n"),
+              "");
+    EXPECT_EQ(refusal(factory + "dataset: " + repeated("a,", 100'000) + "\n"),
+              "f.yaml:5: too many values for a config");
+    // Each repeats a long text.
+    EXPECT_EQ(refusal(axolotl + "  - {data_dir: " + std::string(100'000, 'd') + ", data_files: [" +
+                      repeated("a, ", 5000) + "]}\n"),
+              "f.yaml:4: too much text for a config");
+    EXPECT_EQ(refusal(axolotl + "  - path: a\n    roles:\n      ? " + std::string(100'000, 'r') +
+                      "\n      : \"" + names + "\"\n"),
+              "f.yaml:6: too much text for a config");
 }
 
 TEST(ImportConfig, RefusesWhatIsNobodys) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "garam/core/error.h"
+#include "io/mutation.h"
 #include "testing/temp_dir.h"
 
 namespace garam {
@@ -17,6 +18,13 @@ std::string refusal(const std::string& text) {
         return error.what();
     }
     return "";
+}
+
+std::string repeated(const std::string& text, int times) {
+    std::string all;
+    for (int i = 0; i < times; ++i)
+        all += text;
+    return all;
 }
 
 TEST(YamlConfig, FlattensMapsWithLinesAndKeepsText) {
@@ -114,6 +122,21 @@ TEST(YamlConfig, HostileFilesEndInErrors) {
     EXPECT_NE(refusal(deep), "");
     EXPECT_NE(refusal(std::string(100'000, '[')), "");
     EXPECT_NE(refusal("a: [" + std::string(30'000, ',') + "1]"), "");
+}
+
+// The YAML library makes values of what says nothing: of each comma here two.
+TEST(YamlConfig, ValuesAreCountedBeforeTheyAreMade) {
+    for (const std::string& text :
+         {"a: {" + std::string(500'000, ',') + "}\n", "a: [" + repeated("{}, ", 100'000) + "]\n",
+          "a: [" + repeated("[], ", 100'000) + "]\n",
+          "a: &a 1\nb: [" + repeated("*a, ", 100'000) + "]\n",
+          "a: [" + repeated("1, ", 100'000) + "]\n", "a: [" + repeated("? , ", 100'000) + "]\n"}) {
+        const std::size_t peak = testing::peak_allocation_of([&] {
+            EXPECT_NE(refusal(text).find("too many values for a config"), std::string::npos)
+                << refusal(text);
+        });
+        EXPECT_LE(peak, (std::size_t{64} << 20) + 20 * text.size()) << text.substr(0, 20);
+    }
 }
 
 // The YAML library reads a comma that belongs to nothing as empty documents without end.

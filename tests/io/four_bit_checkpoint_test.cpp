@@ -297,6 +297,7 @@ TEST(FourBitCheckpoint, EveryMemberOfTheStateIsChecked) {
         {with_shape("[-20, -70]"), "not positive"},
         {with_shape("[20, 71]"), "needs 710"},
         {with_shape("[4611686018427387904, 4]"), "its shape"},
+        {with_shape("[9223372036854775807]"), "needs 4611686018427387904"},
         {with_shape("[20, 70]"), "no nested_blocksize and nested_offset"},
         {nested("0", "1"), "nested_blocksize 0"},
         {nested("256", "1e300"), "nested_offset inf"},

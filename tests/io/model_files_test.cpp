@@ -332,6 +332,25 @@ TEST(ModelFiles, GgufOfOtherModelsAreRefused) {
         "no multiple of llama.attention.head_count 3");
 }
 
+TEST(ModelFiles, GgufSizesBeyondTheFileAreRefused) {
+    // A list of layers would be as long.
+    EXPECT_GGUF_REFUSED(small_llama("llama.block_count").key_u32("llama.block_count", 7),
+                        "key llama.block_count is 7, and there are 6 tensors");
+    const auto with_u64 = [](const char* key, std::uint64_t value) {
+        return small_llama(key).key_raw(key, 10, testing::Bytes().put(value).str());
+    };
+    // The product of both is 2^64.
+    EXPECT_GGUF_REFUSED(
+        with_u64("llama.attention.head_count", std::uint64_t{1} << 62)
+            .key_u32("llama.attention.key_length", 4),
+        "key llama.attention.head_count is 4611686018427387904, more than 16777216");
+    EXPECT_GGUF_REFUSED(
+        with_u64("llama.attention.key_length", std::uint64_t{1} << 62),
+        "key llama.attention.key_length is 4611686018427387904, more than 16777216");
+    EXPECT_GGUF_REFUSED(with_u64("llama.embedding_length", std::uint64_t{1} << 62),
+                        "key llama.embedding_length is 4611686018427387904, more than 16777216");
+}
+
 TEST(ModelFiles, GgufTensorsThatDoNotBelongAreNamed) {
     for (const char* name :
          {"blk.0.ffn_gate_exps.weight", "blk.00.attn_v.weight", "blk.x.attn_v.weight",

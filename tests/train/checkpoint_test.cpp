@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -216,6 +217,14 @@ TEST(Checkpoint, TheStateFileMayBeHostile) {
         std::ofstream(folder / kStateFileName) << text;
         expect_names(error_of([&] { Checkpoint::open(folder); }), "trainer_state.json", "");
     }
+    // Many members, which no reader may look up one by one.
+    std::string text = R"({"format": "garam checkpoint", "format_version": 1, "checksum": "0")";
+    for (int i = 0; i < 300'000; ++i)
+        text += ",\"key" + std::to_string(i) + "\":0";
+    std::ofstream(folder / kStateFileName) << text << "}";
+    const auto begun = std::chrono::steady_clock::now();
+    expect_names(error_of([&] { Checkpoint::open(folder); }), "trainer_state.json", "damaged");
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(30));
 }
 
 TEST(Checkpoint, ACheckpointOfAnotherRunIsRefusedAndNothingChanges) {

@@ -284,6 +284,15 @@ std::string one_line(const std::string& message) {
     return line;
 }
 
+std::string begin_of(std::string_view text) {
+    constexpr std::size_t kShown = 200;
+    if (text.size() <= kShown) return std::string(text);
+    std::size_t end = kShown;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)  // within a character
+        --end;
+    return std::string(text.substr(0, end)) + "…";
+}
+
 void warn(const std::string& sentence) {
     std::fputs(("garam: warning: " + one_line(sentence) + "\n").c_str(), stderr);
 }

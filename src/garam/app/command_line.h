@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "garam/app/command.h"
@@ -24,5 +25,8 @@ void warn(const std::string& sentence);
 
 // A message as one line without control characters: parts of it come from files.
 std::string one_line(const std::string& message);
+
+// The begin of a long text of a file, up to the end of a character, with "…": what a message shows of it.
+std::string begin_of(std::string_view text);
 
 }  // namespace garam

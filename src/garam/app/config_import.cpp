@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 #include <optional>
+#include <unordered_set>
 
 #include "garam/app/command_line.h"
 #include "garam/app/data_import.h"
@@ -41,13 +42,17 @@ bool is_off(const ConfigText& value) {
     return is_null(value) || (value.kind != Kind::list && truth_of(value) == false);
 }
 
+// As far as a message shows it.
 std::string text_of(const ConfigText& value) {
     if (value.kind == Kind::null) return "null";
-    if (value.kind != Kind::list) return value.text;
-    std::string text;
-    for (const std::string& item : value.items)
-        text += (text.empty() ? "" : ", ") + item;
-    return "[" + text + "]";
+    if (value.kind != Kind::list) return begin_of(value.text);
+    std::string text = "[";
+    for (const std::string& item : value.items) {
+        if (text.size() > 1) text += ", ";
+        text += begin_of(item);
+        if (const std::string begin = begin_of(text); begin != text) return begin;
+    }
+    return text + "]";
 }
 
 std::string last_part(const std::string& key) {
@@ -91,9 +96,11 @@ class Importer {
   private:
     bool is_set(const std::string& ours) const { return !table_.find(ours)->source.empty(); }
 
+    // Of many items of a line, an equal reason is told once.
     void leave_out(const ConfigLine& line, const std::string& reason) {
-        result_.left_out.push_back(line.source + ": " + line.key + ": " +
-                                   one_line(text_of(line.value)) + ": " + reason);
+        std::string text = line.source + ": " + begin_of(line.key) + ": " +
+                           one_line(text_of(line.value)) + ": " + reason;
+        if (told_.insert(text).second) result_.left_out.push_back(std::move(text));
     }
 
     // Sets our key, or tells why its value cannot be carried.
@@ -409,6 +416,7 @@ class Importer {
     ConfigTable table_;
     const DialectTable* dialect_ = nullptr;
     ImportedConfig result_;
+    std::unordered_set<std::string> told_;
     bool evaluates_ = true;
     bool cosine_has_minimum_ = false;
 };

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <string_view>
+#include <unordered_map>
 
+#include "garam/app/command_line.h"
 #include "garam/core/error.h"
 #include "garam/text/builtin_templates.h"
 
@@ -16,20 +19,10 @@ using Kind = ConfigText::Kind;
 constexpr const char* kAllSources =
     "data.columns count for all sources, and another was named before";
 
-std::vector<std::string> items_of(const ConfigText& value, bool commas) {
-    if (value.kind == Kind::list) return value.items;
-    std::vector<std::string> items;
-    std::string text = value.text;
-    while (!text.empty()) {
-        const std::size_t comma = commas ? text.find(',') : std::string::npos;
-        std::string item = text.substr(0, comma);
-        const auto begin = item.find_first_not_of(' ');
-        if (begin != std::string::npos)
-            items.push_back(item.substr(begin, item.find_last_not_of(' ') - begin + 1));
-        text = comma == std::string::npos ? "" : text.substr(comma + 1);
-    }
-    return items;
-}
+// Of all lists together: a text holds more than YAML's lists may, and an alias repeats it.
+constexpr std::size_t kMaxItems = 10'000;
+// Of what is put together, such as a folder and each of its files.
+constexpr std::size_t kMaxText = std::size_t{1} << 20;
 
 bool is_null(const ConfigText& value) {
     if (value.kind == Kind::list) return value.items.empty();
@@ -99,6 +92,34 @@ const ConfigLine* DataImport::find(const std::string& key) const {
     return nullptr;
 }
 
+std::vector<std::string> DataImport::items_of(const ConfigLine& line, bool commas) {
+    std::vector<std::string> items;
+    const auto add = [&](std::string_view item) {
+        if (++items_ > kMaxItems) throw Error(line.source + ": too many values for a config");
+        items.emplace_back(item);
+    };
+    if (line.value.kind == Kind::list) {
+        for (const std::string& item : line.value.items)
+            add(item);
+        return items;
+    }
+    std::string_view text = line.value.text;
+    while (!text.empty()) {
+        const std::size_t comma = commas ? text.find(',') : std::string_view::npos;
+        const std::string_view item = text.substr(0, comma);
+        const auto begin = item.find_first_not_of(' ');
+        if (begin != std::string_view::npos)
+            add(item.substr(begin, item.find_last_not_of(' ') - begin + 1));
+        text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
+    }
+    return items;
+}
+
+void DataImport::count_text(std::size_t bytes, const ConfigLine& line) {
+    text_ += bytes;
+    if (text_ > kMaxText) throw Error(line.source + ": too much text for a config");
+}
+
 void DataImport::set(const std::string& ours, const std::string& text, const ConfigLine& line) {
     set_(ours, ConfigText{Kind::quoted, text, {}}, line);
 }
@@ -141,20 +162,29 @@ void DataImport::finish() {
 }
 
 void DataImport::carry_items(const std::string& list, Sources& sources) {
+    std::unordered_map<std::string, std::vector<const ConfigLine*>> items;  // "datasets.0."
+    for (const ConfigLine& line : lines_) {
+        if (!line.key.starts_with(list + ".")) continue;
+        const std::size_t dot = line.key.find('.', list.size() + 1);
+        if (dot != std::string::npos) items[line.key.substr(0, dot + 1)].push_back(&line);
+    }
     for (int i = 0;; ++i) {
-        const std::string prefix = list + "." + std::to_string(i) + ".";
-        const bool any = std::any_of(lines_.begin(), lines_.end(), [&](const ConfigLine& line) {
-            return line.key.starts_with(prefix);
-        });
-        if (!any) return;
-        carry_item(prefix, sources);
+        const auto item = items.find(list + "." + std::to_string(i) + ".");
+        if (item == items.end()) return;
+        carry_item(item->first, item->second, sources);
     }
 }
 
-void DataImport::carry_item(const std::string& prefix, Sources& sources) {
-    const ConfigLine* const path = find(prefix + "path");
-    const ConfigLine* const files = find(prefix + "data_files");
-    const ConfigLine* const folder = find(prefix + "data_dir");
+void DataImport::carry_item(const std::string& prefix, const std::vector<const ConfigLine*>& lines,
+                            Sources& sources) {
+    const auto member = [&](const char* name) -> const ConfigLine* {
+        for (const ConfigLine* line : lines)
+            if (line->key == prefix + name) return line;
+        return nullptr;
+    };
+    const ConfigLine* const path = member("path");
+    const ConfigLine* const files = member("data_files");
+    const ConfigLine* const folder = member("data_dir");
     std::string base = path == nullptr || is_format(path->value.text) ? "" : path->value.text;
     const bool beside = base.empty() || is_folder(base);
     if (folder != nullptr && !is_null(folder->value)) {
@@ -166,17 +196,17 @@ void DataImport::carry_item(const std::string& prefix, Sources& sources) {
     if (files == nullptr || is_null(files->value)) {
         if (!base.empty()) place(base, path != nullptr ? *path : *folder, sources);
     } else if (beside) {
-        for (const std::string& file : items_of(files->value, false))
+        for (const std::string& file : items_of(*files, false))
             place(base.empty() ? file : base + "/" + file, *files, sources);
     } else {
         place(base, *path, sources);
         leave_out_(*files, "of a name on the Hub the whole split is read");
     }
-    for (const ConfigLine& line : lines_) {
-        if (!line.key.starts_with(prefix) || is_null(line.value)) continue;
-        const std::string name = line.key.substr(prefix.size());
+    for (const ConfigLine* line : lines) {
+        if (is_null(line->value)) continue;
+        const std::string name = line->key.substr(prefix.size());
         if (!is_one_of(name, {"path", "data_files", "data_dir", "ds_type"}))
-            carry_field(name, line, sources);
+            carry_field(name, *line, sources);
     }
 }
 
@@ -221,7 +251,7 @@ void DataImport::carry_field(const std::string& name, const ConfigLine& line, So
     if (name == "message_field_training" && text == "train") return;
     if (name == "train_on_eos" && text == "turn") return;
     if (name == "roles_to_train") {
-        const std::vector<std::string> roles = items_of(line.value, true);
+        const std::vector<std::string> roles = items_of(line, true);
         if (roles == std::vector<std::string>{"assistant"} ||
             roles == std::vector<std::string>{"gpt"})
             return;
@@ -242,7 +272,7 @@ void DataImport::carry_rows(const ConfigLine& line) {
 }
 
 void DataImport::carry_roles(const std::string& ours, const ConfigLine& line) {
-    for (const std::string& theirs : items_of(line.value, true))
+    for (const std::string& theirs : items_of(line, true))
         role(theirs, ours, line);
 }
 
@@ -250,6 +280,7 @@ void DataImport::role(const std::string& theirs, const std::string& ours, const 
     if (theirs == ours || (theirs == "human" && ours == "user") ||
         (theirs == "gpt" && ours == "assistant"))
         return;
+    count_text(theirs.size() + ours.size(), line);
     set("data.roles." + theirs, ours, line);
 }
 
@@ -275,6 +306,7 @@ void DataImport::split(const std::string& text, const ConfigLine& line, Sources&
 }
 
 void DataImport::place(const std::string& text, const ConfigLine& line, Sources& sources) {
+    count_text(text.size(), line);
     if (text.find("://") != std::string::npos)
         return leave_out_(line, "nothing is downloaded: fetch it, and name the file as " +
                                     std::string(sources.ours));
@@ -298,13 +330,13 @@ void DataImport::carry_names(const ConfigLine& line, Sources& sources) {
             return;
         }
     }
-    for (const std::string& name : items_of(line.value, factory)) {
+    for (const std::string& name : items_of(line, factory)) {
         if (const Json* const about = described.find(name)) {
             carry_described(name, *about, folder, line, sources);
         } else if (!factory || name.find_first_of("./") != std::string::npos) {
             place(name, line, sources);
         } else {
-            leave_out_(line, name + " is a name of " + info.string() +
+            leave_out_(line, begin_of(name) + " is a name of " + begin_of(info.native()) +
                                  ", which does not tell of it: name its file as " + sources.ours);
         }
     }

@@ -33,7 +33,8 @@ class DataImport {
 
     // A data set of a list: "datasets.0.path", "datasets.0.type", ...
     void carry_items(const std::string& list, Sources& sources);
-    void carry_item(const std::string& prefix, Sources& sources);
+    void carry_item(const std::string& prefix, const std::vector<const ConfigLine*>& lines,
+                    Sources& sources);
     void carry_field(const std::string& name, const ConfigLine& line, Sources& sources);
     void carry_names(const ConfigLine& line, Sources& sources);
     void carry_described(const std::string& name, const Json& about, const std::string& folder,
@@ -48,12 +49,17 @@ class DataImport {
     void place(const std::string& text, const ConfigLine& line, Sources& sources);
     void set(const std::string& ours, const std::string& text, const ConfigLine& line);
     const ConfigLine* find(const std::string& key) const;
+    // Of a list, or of a text, in which commas may part them.
+    std::vector<std::string> items_of(const ConfigLine& line, bool commas);
+    void count_text(std::size_t bytes, const ConfigLine& line);
 
     Dialect dialect_;
     Set set_;
     LeaveOut leave_out_;
     std::vector<ConfigLine> lines_;
     std::vector<std::pair<std::string, std::string>> columns_;
+    std::size_t items_ = 0;
+    std::size_t text_ = 0;  // bytes
     Sources training_{"data.train", "data.train_split", {}, nullptr, {}};
     Sources validation_{"data.validation", "data.validation_split", {}, nullptr, {}};
 };

@@ -18,12 +18,14 @@ namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxValues = 10'000;
+// Of what is written, keys, maps and lists among it, before the library makes something of it.
+constexpr std::size_t kMaxEvents = 4 * kMaxValues;
 constexpr int kMaxDepth = 32;
 // Keys and values together: an alias of a long text, or below a long key, repeats it.
 constexpr std::size_t kMaxText = std::size_t{16} << 20;
 
-// Goes through a text without making anything of it, and stops at a second document. What belongs to no
-// document, a comma on its own, is for the library an endless row of empty ones.
+// Goes through a text without making anything of it, and stops at too many values or a second document. What
+// belongs to no document, a comma on its own, is for the library an endless row of empty ones.
 class OneDocument : public YAML::EventHandler {
   public:
     explicit OneDocument(const std::string& name) : name_(name) {}
@@ -34,22 +36,35 @@ class OneDocument : public YAML::EventHandler {
                         ": holds several documents, or something behind the one that is allowed");
     }
     void OnDocumentEnd() override {}
-    void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-    void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-    void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                  const std::string&) override {}
-    void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                         YAML::EmitterStyle::value) override {}
+    void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { count(mark); }
+    void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { count(mark); }
+    void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                  const std::string&) override {
+        count(mark);
+    }
+    void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                         YAML::EmitterStyle::value) override {
+        count(mark);
+    }
     void OnSequenceEnd() override {}
-    void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                    YAML::EmitterStyle::value) override {}
+    void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                    YAML::EmitterStyle::value) override {
+        count(mark);
+    }
     void OnMapEnd() override {}
 
     bool any() const { return documents_ > 0; }
 
   private:
+    void count(const YAML::Mark& mark) {
+        if (++events_ > kMaxEvents)
+            throw Error(name_ + ":" + std::to_string(mark.line + 1) +
+                        ": too many values for a config");
+    }
+
     std::string name_;
     int documents_ = 0;
+    std::size_t events_ = 0;
 };
 
 class Flattener {

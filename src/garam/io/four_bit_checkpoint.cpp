@@ -53,9 +53,10 @@ class Joiner {
         read_state();
         const StoredTensor& codes = part("");
         const std::int64_t elements = joined_.shape.elements();
-        needs_bytes(codes, (elements + 1) / 2);
-        matrix_.codes = Tensor(const_cast<std::byte*>(codes.data), DType::u8, {(elements + 1) / 2},
-                               DeviceKind::cpu);
+        const std::int64_t pairs = elements / 2 + elements % 2;
+        needs_bytes(codes, pairs);
+        matrix_.codes =
+            Tensor(const_cast<std::byte*>(codes.data), DType::u8, {pairs}, DeviceKind::cpu);
         check_table();
         if (find(kNestedAbsmaxPart) != nullptr || find(kNestedQuantMapPart) != nullptr) {
             take_nested_absmax();

@@ -106,6 +106,10 @@ class ModelReader {
     void read_sizes() {
         hidden_ = size(own("embedding_length"));
         layers_ = size(own("block_count"));
+        // Lists of them are made: their number is more than the file's word.
+        if (layers_ > static_cast<std::int64_t>(file_.tensors().size()))
+            fail("key " + own("block_count") + " is " + std::to_string(layers_) +
+                 ", and there are " + std::to_string(file_.tensors().size()) + " tensors");
         heads_ = size(own("attention.head_count"));
         kv_heads_ = size(own("attention.head_count_kv"), heads_);
         if (heads_ % kv_heads_ != 0)
@@ -115,12 +119,23 @@ class ModelReader {
             fail(own("embedding_length ") + std::to_string(hidden_) + " is no multiple of " +
                  own("attention.head_count ") + std::to_string(heads_));
         head_dim_ = size(own("attention.key_length"), hidden_ / heads_);
+        must_be_a_width("embedding_length", hidden_);
+        must_be_a_width("attention.head_count", heads_);
+        must_be_a_width("attention.key_length", head_dim_);
         must_be_head_size("attention.value_length");
         rotated_ = size(own("rope.dimension_count"), head_dim_);
         if (architecture_->model_type != "phi3") must_be_head_size("rope.dimension_count");
         if (rotated_ > head_dim_)
             fail("key " + own("rope.dimension_count") + " is " + std::to_string(rotated_) +
                  ", beyond the head size " + std::to_string(head_dim_));
+    }
+
+    // Two of them are multiplied.
+    void must_be_a_width(std::string_view name, std::int64_t value) const {
+        constexpr std::int64_t kWidest = 1 << 24;
+        if (value > kWidest)
+            fail("key " + own(name) + " is " + std::to_string(value) + ", more than " +
+                 std::to_string(kWidest));
     }
 
     void must_be_head_size(std::string_view name) const {
@@ -315,7 +330,6 @@ class ModelReader {
 
     // As llama.cpp has it: none in each fourth layer.
     void write_layers_without_rope() {
-        check_layers();
         Json::Array has_rope;
         for (std::int64_t layer = 0; layer < layers_; ++layer)
             has_rope.emplace_back(std::int64_t{(layer + 1) % 4 != 0});
@@ -323,19 +337,10 @@ class ModelReader {
         model_.config.set("no_rope_layers", std::move(has_rope));
     }
 
-    // The number of layers is the file's word: a list of them must not be longer than a model can be.
-    void check_layers() const {
-        constexpr std::int64_t kMostLayers = 1 << 16;
-        if (layers_ > kMostLayers)
-            fail("key " + own("block_count") + " is " + std::to_string(layers_) + ", more than " +
-                 std::to_string(kMostLayers));
-    }
-
     // From a list of bools, or every how many layers one attends to all; 4 is llama.cpp's default.
     Json layer_types() const {
         const std::string key = own("attention.sliding_window_pattern");
         const Json* pattern = file_.find(key);
-        check_layers();
         Json::Array types;
         for (std::int64_t layer = 0; layer < layers_; ++layer) {
             bool slides = (layer + 1) % 4 != 0;

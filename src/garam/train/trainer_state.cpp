@@ -267,10 +267,10 @@ StateFile read_state_file(const fs::path& folder) {
     if (const std::int64_t version = read.count("format_version"); version != kFormatVersion)
         throw Error(fmt::format("{}: format version {}, this garam reads {}", source, version,
                                 kFormatVersion));
-    Json without_sum{Json::Object{}};
-    for (const auto& [key, value] : json.object())
-        if (key != "checksum") without_sum.set(key, value);
-    if (checksum_of(without_sum.dump()) != read.string("checksum"))
+    Json::Object without_sum;
+    for (const Json::Member& member : json.object())
+        if (member.first != "checksum") without_sum.push_back(member);
+    if (checksum_of(Json(std::move(without_sum)).dump()) != read.string("checksum"))
         throw Error(source + ": damaged (its checksum does not fit its content)" + advice);
 
     StateFile stored;

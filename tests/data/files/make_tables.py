@@ -2,7 +2,8 @@
 
 types.*: one row of each kind of value and one of nulls, in every type that is read, but for view types, which
 Parquet's reader does not give. three.*: the column "i" of 0, 1, 2 in several batches. indices.arrow:
-row numbers as a selection of a data set stores them.
+row numbers as a selection of a data set stores them. nulls.arrow, back.arrow, words.arrow, text_views.arrow:
+small files of rows that would be many gigabytes.
 """
 
 import datetime
@@ -73,6 +74,23 @@ def main():
     pq.write_table(three, HERE / "three.parquet", row_group_size=2)
     write_stream(HERE / "indices.arrow", pa.table({"indices": pa.array([5, 0, 0, 1], pa.uint64())}))
     write_stream(HERE / "bad_indices.arrow", pa.table({"indices": pa.array([6], pa.uint64())}))
+
+    def write_row(name, values, offsets=None):
+        offsets = pa.array(offsets or [0, len(values)], pa.int32())
+        lists = pa.ListArray.from_arrays(offsets, values)
+        write_stream(HERE / name, pa.table({"list": lists}), compression="zstd")
+
+    write_row("nulls.arrow", pa.nulls(2**31 - 1))
+    write_row("back.arrow", pa.array([1, 2, 3], pa.int8()), [0, 3, 0, 3])
+    indices = pa.array([0] * 100_000, pa.int8())
+    words = pa.DictionaryArray.from_arrays(indices, pa.array(["word" * 5_000]))
+    write_row("words.arrow", words)
+    view = pa.array(["word" * 25_000], pa.string_view())
+    views = pa.py_buffer(view.buffers()[1].to_pybytes()[:16] * 2_000)
+    write_row(
+        "text_views.arrow",
+        pa.Array.from_buffers(pa.string_view(), 2_000, [None, views, view.buffers()[2]]),
+    )
     for name in ("three.arrow", "three.parquet"):
         assert (HERE / name).stat().st_size < 4096
 

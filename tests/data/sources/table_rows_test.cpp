@@ -109,6 +109,13 @@ TEST(Tables, SizesBeyondWhatASmallFileUnpacksToAreRefused) {
                  "1700000000");
 }
 
+// Lists of nulls have no bytes, and what is there once may be told many times.
+TEST(Tables, RowsBeyondWhatASmallFileHoldsAreRefused) {
+    for (const char* name : {"nulls.arrow", "words.arrow", "text_views.arrow"})
+        EXPECT_ERROR(read_all(file(name)), name, "row 0", "\"list\" is larger than", "MiB");
+    EXPECT_ERROR(read_all(file("back.arrow")), "back.arrow", "\"list\"", "offsets that go back");
+}
+
 TEST(Tables, CutFilesDoNotEndEarlyInSilence) {
     const TempDir dir;
     for (const char* name : {"three.arrow", "three.parquet"}) {

@@ -6,6 +6,8 @@
 #include <arrow/util/utf8.h>
 
 #include <string_view>
+#include <type_traits>
+#include <unordered_map>
 #include <utility>
 
 #include "garam/core/error.h"
@@ -27,6 +29,14 @@ Json text(std::string_view bytes) {
     return Json(bytes);
 }
 
+// Offsets that go back would give the same values many times.
+template <typename Array>
+void check_order(const Array& array) {
+    const auto* const offsets = array.raw_value_offsets();
+    for (std::int64_t i = 0; i < array.length(); ++i)
+        if (offsets[i + 1] < offsets[i]) corrupt("offsets that go back");
+}
+
 // Begin and length out of an array's offsets.
 template <typename Offset>
 std::pair<std::int64_t, std::int64_t> range(const Offset* offsets, std::int64_t i,
@@ -37,7 +47,7 @@ std::pair<std::int64_t, std::int64_t> range(const Offset* offsets, std::int64_t 
     return {begin, end - begin};
 }
 
-// With value_of(array, i) for what is not null.
+// With value_of(array, i) for what is not null, or value_of(array, i, budget).
 template <typename Array, typename ValueOf>
 class Plain : public ArrowValues {
   public:
@@ -46,8 +56,13 @@ class Plain : public ArrowValues {
           array_(static_cast<const Array&>(*owner_)),
           value_of_(std::move(value_of)) {}
     std::int64_t length() const override { return array_.length(); }
-    Json value(std::int64_t i) const override {
-        return array_.IsNull(i) ? Json() : value_of_(array_, i);
+    Json value(std::int64_t i, RowBudget& budget) const override {
+        if (array_.IsNull(i)) return Json();
+        if constexpr (std::is_invocable_v<const ValueOf&, const Array&, std::int64_t, RowBudget&>) {
+            return value_of_(array_, i, budget);
+        } else {
+            return value_of_(array_, i);
+        }
     }
 
   private:
@@ -79,33 +94,37 @@ std::unique_ptr<ArrowValues> numbers(std::shared_ptr<arrow::Array> array) {
 
 template <typename Array>
 std::unique_ptr<ArrowValues> texts(std::shared_ptr<arrow::Array> array) {
-    return plain<Array>(std::move(array), [](const Array& values, std::int64_t i) {
-        // Not value_data(), which counts another owner for each text.
-        const arrow::Buffer* const data = values.data()->buffers[2].get();
-        const auto [begin, length] =
-            range(values.raw_value_offsets(), i, data != nullptr ? data->size() : 0);
-        if (length == 0) return Json("");
-        return text({reinterpret_cast<const char*>(data->data()) + begin,
-                     static_cast<std::size_t>(length)});
-    });
+    check_order(static_cast<const Array&>(*array));
+    return plain<Array>(
+        std::move(array), [](const Array& values, std::int64_t i, RowBudget& budget) {
+            // Not value_data(), which counts another owner for each text.
+            const arrow::Buffer* const data = values.data()->buffers[2].get();
+            const auto [begin, length] =
+                range(values.raw_value_offsets(), i, data != nullptr ? data->size() : 0);
+            if (length == 0) return Json("");
+            budget.take(static_cast<std::size_t>(length), 1);
+            return text({reinterpret_cast<const char*>(data->data()) + begin,
+                         static_cast<std::size_t>(length)});
+        });
 }
 
 std::unique_ptr<ArrowValues> view_texts(std::shared_ptr<arrow::Array> array) {
-    return plain<arrow::StringViewArray>(
-        std::move(array), [](const arrow::StringViewArray& values, std::int64_t i) {
-            const auto& view = values.raw_values()[i];
-            if (view.size() < 0) corrupt("a text of negative length");
-            if (!view.is_inline()) {
-                const auto& buffers = values.data()->buffers;  // validity, views, then the texts
-                const auto buffer = static_cast<std::int64_t>(view.ref.buffer_index) + 2;
-                if (buffer < 2 || buffer >= static_cast<std::int64_t>(buffers.size()) ||
-                    buffers[static_cast<std::size_t>(buffer)] == nullptr || view.ref.offset < 0 ||
-                    static_cast<std::int64_t>(view.ref.offset) + view.size() >
-                        buffers[static_cast<std::size_t>(buffer)]->size())
-                    corrupt("a text beyond its buffer");
-            }
-            return text(values.GetView(i));
-        });
+    return plain<arrow::StringViewArray>(std::move(array), [](const arrow::StringViewArray& values,
+                                                              std::int64_t i, RowBudget& budget) {
+        const auto& view = values.raw_values()[i];
+        if (view.size() < 0) corrupt("a text of negative length");
+        budget.take(static_cast<std::size_t>(view.size()), 1);
+        if (!view.is_inline()) {
+            const auto& buffers = values.data()->buffers;  // validity, views, then the texts
+            const auto buffer = static_cast<std::int64_t>(view.ref.buffer_index) + 2;
+            if (buffer < 2 || buffer >= static_cast<std::int64_t>(buffers.size()) ||
+                buffers[static_cast<std::size_t>(buffer)] == nullptr || view.ref.offset < 0 ||
+                static_cast<std::int64_t>(view.ref.offset) + view.size() >
+                    buffers[static_cast<std::size_t>(buffer)]->size())
+                corrupt("a text beyond its buffer");
+        }
+        return text(values.GetView(i));
+    });
 }
 
 // Numbers of classes, by their names.
@@ -114,15 +133,17 @@ class Classes : public ArrowValues {
     Classes(std::unique_ptr<ArrowValues> numbers, std::vector<std::string> names)
         : numbers_(std::move(numbers)), names_(std::move(names)) {}
     std::int64_t length() const override { return numbers_->length(); }
-    Json value(std::int64_t i) const override {
-        const Json number = numbers_->value(i);
+    Json value(std::int64_t i, RowBudget& budget) const override {
+        const Json number = numbers_->value(i, budget);
         if (!number.is_int()) return number;
         const std::int64_t at = number.integer();
         if (at == -1) return Json();  // `datasets` marks rows without a label so
         if (at < 0 || at >= static_cast<std::int64_t>(names_.size()))
             throw Error("class number " + std::to_string(at) + ", and there are " +
                         std::to_string(names_.size()) + " names of classes");
-        return Json(names_[static_cast<std::size_t>(at)]);
+        const std::string& name = names_[static_cast<std::size_t>(at)];
+        budget.take(name.size(), 1);
+        return Json(name);
     }
 
   private:
@@ -130,13 +151,15 @@ class Classes : public ArrowValues {
     std::vector<std::string> names_;
 };
 
-Json elements(const ArrowValues& values, std::int64_t begin, std::int64_t length) {
+Json elements(const ArrowValues& values, std::int64_t begin, std::int64_t length,
+              RowBudget& budget) {
     if (begin < 0 || length < 0 || begin > values.length() - length)
         corrupt("a list beyond its elements");
+    budget.take(static_cast<std::size_t>(length), sizeof(Json));
     Json::Array list;
     list.reserve(static_cast<std::size_t>(length));
     for (std::int64_t i = begin; i < begin + length; ++i)
-        list.push_back(values.value(i));
+        list.push_back(values.value(i, budget));
     return Json(std::move(list));
 }
 
@@ -144,19 +167,22 @@ template <typename Array>
 std::unique_ptr<ArrowValues> lists(std::shared_ptr<arrow::Array> array, const Json& feature) {
     std::shared_ptr<ArrowValues> values =
         read_values(static_cast<const Array&>(*array).values(), element_feature(feature));
-    return plain<Array>(std::move(array), [values](const Array& list, std::int64_t i) {
-        const auto [begin, length] = range(list.raw_value_offsets(), i, values->length());
-        return elements(*values, begin, length);
-    });
+    check_order(static_cast<const Array&>(*array));
+    return plain<Array>(
+        std::move(array), [values](const Array& list, std::int64_t i, RowBudget& budget) {
+            const auto [begin, length] = range(list.raw_value_offsets(), i, values->length());
+            return elements(*values, begin, length, budget);
+        });
 }
 
 std::unique_ptr<ArrowValues> fixed_lists(std::shared_ptr<arrow::Array> array, const Json& feature) {
     using Array = arrow::FixedSizeListArray;
     std::shared_ptr<ArrowValues> values =
         read_values(static_cast<const Array&>(*array).values(), element_feature(feature));
-    return plain<Array>(std::move(array), [values](const Array& list, std::int64_t i) {
-        return elements(*values, list.value_offset(i), list.value_length(i));
-    });
+    return plain<Array>(
+        std::move(array), [values](const Array& list, std::int64_t i, RowBudget& budget) {
+            return elements(*values, list.value_offset(i), list.value_length(i), budget);
+        });
 }
 
 // Texts as keys give an object, anything else a list of pairs.
@@ -165,20 +191,32 @@ std::unique_ptr<ArrowValues> maps(std::shared_ptr<arrow::Array> array) {
     const std::shared_ptr<ArrowValues> keys = read_values(map.keys(), Json());
     const std::shared_ptr<ArrowValues> items = read_values(map.items(), Json());
     const bool is_object = type_name(*map.keys()->type()) == "string";
+    check_order(map);
     return plain<arrow::MapArray>(
-        std::move(array), [keys, items, is_object](const arrow::MapArray& values, std::int64_t i) {
+        std::move(array),
+        [keys, items, is_object](const arrow::MapArray& values, std::int64_t i, RowBudget& budget) {
             const auto [begin, length] =
                 range(values.raw_value_offsets(), i, std::min(keys->length(), items->length()));
-            Json pairs = is_object ? Json(Json::Object{}) : Json(Json::Array{});
+            budget.take(static_cast<std::size_t>(length), 3 * sizeof(Json));
+            Json::Array pairs;
+            Json::Object members;
+            std::unordered_map<std::string, std::size_t> places;  // of members
             for (std::int64_t at = begin; at < begin + length; ++at) {
-                Json key = keys->value(at);
+                Json key = keys->value(at, budget);
+                Json item = items->value(at, budget);
                 if (!is_object) {
-                    pairs.push_back(Json(Json::Array{std::move(key), items->value(at)}));
+                    pairs.push_back(Json(Json::Array{std::move(key), std::move(item)}));
+                    continue;
+                }
+                const std::string& name = key.string("a key of a map");
+                const auto [place, is_new] = places.emplace(name, members.size());
+                if (is_new) {
+                    members.emplace_back(name, std::move(item));
                 } else {
-                    pairs.set(key.string("a key of a map"), items->value(at));
+                    members[place->second].second = std::move(item);
                 }
             }
-            return pairs;
+            return is_object ? Json(std::move(members)) : Json(std::move(pairs));
         });
 }
 
@@ -189,26 +227,32 @@ std::unique_ptr<ArrowValues> structs(std::shared_ptr<arrow::Array> array, const 
     };
     const auto& whole = static_cast<const arrow::StructArray&>(*array);
     auto members = std::make_shared<std::vector<Member>>();
+    std::size_t names = 0;  // bytes
     for (int i = 0; i < whole.num_fields(); ++i) {
         const std::string& name = whole.struct_type()->field(i)->name();
+        names += name.size();
         members->push_back({name, read_values(whole.field(i), member_feature(feature, name))});
         if (members->back().values->length() < whole.length()) corrupt("a member is too short");
     }
     return plain<arrow::StructArray>(
-        std::move(array), [members](const arrow::StructArray&, std::int64_t i) {
+        std::move(array),
+        [members, names](const arrow::StructArray&, std::int64_t i, RowBudget& budget) {
+            budget.take(members->size(), sizeof(Json::Member));
+            budget.take(names, 1);
             Json::Object object;
             object.reserve(members->size());
             for (const Member& member : *members)
-                object.emplace_back(member.name, member.values->value(i));
+                object.emplace_back(member.name, member.values->value(i, budget));
             return Json(std::move(object));
         });
 }
 
 template <typename Index>
-Json looked_up(const ArrowValues& dictionary, const arrow::Array& indices, std::int64_t i) {
+Json looked_up(const ArrowValues& dictionary, const arrow::Array& indices, std::int64_t i,
+               RowBudget& budget) {
     const auto at = static_cast<std::int64_t>(static_cast<const Index&>(indices).Value(i));
     if (at < 0 || at >= dictionary.length()) corrupt("an index beyond its dictionary");
-    return dictionary.value(at);
+    return dictionary.value(at, budget);
 }
 
 std::unique_ptr<ArrowValues> dictionaries(std::shared_ptr<arrow::Array> array,
@@ -217,24 +261,25 @@ std::unique_ptr<ArrowValues> dictionaries(std::shared_ptr<arrow::Array> array,
     const std::shared_ptr<ArrowValues> dictionary = read_values(whole.dictionary(), feature);
     const std::shared_ptr<arrow::Array> indices = whole.indices();
     return plain<arrow::DictionaryArray>(
-        std::move(array), [dictionary, indices](const arrow::DictionaryArray&, std::int64_t i) {
+        std::move(array),
+        [dictionary, indices](const arrow::DictionaryArray&, std::int64_t i, RowBudget& budget) {
             switch (indices->type_id()) {
                 case Type::INT8:
-                    return looked_up<arrow::Int8Array>(*dictionary, *indices, i);
+                    return looked_up<arrow::Int8Array>(*dictionary, *indices, i, budget);
                 case Type::UINT8:
-                    return looked_up<arrow::UInt8Array>(*dictionary, *indices, i);
+                    return looked_up<arrow::UInt8Array>(*dictionary, *indices, i, budget);
                 case Type::INT16:
-                    return looked_up<arrow::Int16Array>(*dictionary, *indices, i);
+                    return looked_up<arrow::Int16Array>(*dictionary, *indices, i, budget);
                 case Type::UINT16:
-                    return looked_up<arrow::UInt16Array>(*dictionary, *indices, i);
+                    return looked_up<arrow::UInt16Array>(*dictionary, *indices, i, budget);
                 case Type::INT32:
-                    return looked_up<arrow::Int32Array>(*dictionary, *indices, i);
+                    return looked_up<arrow::Int32Array>(*dictionary, *indices, i, budget);
                 case Type::UINT32:
-                    return looked_up<arrow::UInt32Array>(*dictionary, *indices, i);
+                    return looked_up<arrow::UInt32Array>(*dictionary, *indices, i, budget);
                 case Type::INT64:
-                    return looked_up<arrow::Int64Array>(*dictionary, *indices, i);
+                    return looked_up<arrow::Int64Array>(*dictionary, *indices, i, budget);
                 default:
-                    return looked_up<arrow::UInt64Array>(*dictionary, *indices, i);
+                    return looked_up<arrow::UInt64Array>(*dictionary, *indices, i, budget);
             }
         });
 }
@@ -278,6 +323,13 @@ std::unique_ptr<ArrowValues> timestamps(std::shared_ptr<arrow::Array> array) {
 }
 
 }  // namespace
+
+void RowBudget::take(std::size_t count, std::size_t each) {
+    if (count > left_ / each)
+        throw Error("is larger than " + std::to_string(bytes_ >> 20) +
+                    " MiB, which its part of the file cannot be");
+    left_ -= count * each;
+}
 
 std::unique_ptr<ArrowValues> read_values(std::shared_ptr<arrow::Array> array, const Json& feature) {
     if (std::vector<std::string> names = class_names(feature);

@@ -1,9 +1,11 @@
 // Values of Arrow arrays as JSON.
 //
 // Offsets, indices and lengths are held against what is there for each value, so that a file that lies about them
-// gives an Error and nothing else; arrays only need to have passed Array::Validate().
+// gives an Error and nothing else; arrays only need to have passed Array::Validate(). What a file says once can be
+// many times in a row, and nulls take no bytes at all: each row has a budget.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,11 +20,24 @@ class DataType;
 
 namespace garam {
 
+// Bytes of memory that the values of one row may take.
+class RowBudget {
+  public:
+    explicit RowBudget(std::size_t bytes) : bytes_(bytes), left_(bytes) {}
+    // Throws Error when `count` things of `each` bytes are more than is left.
+    void take(std::size_t count, std::size_t each);
+
+  private:
+    std::size_t bytes_;
+    std::size_t left_;
+};
+
 class ArrowValues {
   public:
     virtual ~ArrowValues() = default;
-    // Throws Error with what is wrong alone; the caller knows column and row.
-    virtual Json value(std::int64_t i) const = 0;
+    // Takes what the value refers to, not itself. Throws Error with what is wrong alone; the caller knows column
+    // and row.
+    virtual Json value(std::int64_t i, RowBudget& budget) const = 0;
     virtual std::int64_t length() const = 0;
 };
 

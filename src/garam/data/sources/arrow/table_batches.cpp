@@ -12,6 +12,10 @@
 namespace garam {
 namespace {
 
+// What a row may take of memory: packed bits give 40 bytes each, and a dictionary's texts are there many times.
+constexpr std::size_t kSmallRow = std::size_t{64} << 20;
+constexpr std::size_t kRowPerByte = 400;
+
 // Out of {"info": {"features": {...}}}, which `datasets` writes into every table.
 Json features_of(const arrow::Schema& schema) {
     const auto& metadata = schema.metadata();
@@ -85,12 +89,15 @@ TableValues::TableValues(std::shared_ptr<const TableColumns> columns,
 }
 
 Json TableValues::row(std::int64_t i) const {
+    RowBudget budget(bytes_ < kMaxRowBytes / kRowPerByte
+                         ? std::min(kMaxRowBytes, kSmallRow + bytes_ * kRowPerByte)
+                         : kMaxRowBytes);
     Json::Object object;
     object.reserve(values_.size());
     const std::vector<ColumnSchema>& columns = columns_->schema().columns;
     for (std::size_t c = 0; c < values_.size(); ++c) {
         try {
-            object.emplace_back(columns[c].name, values_[c]->value(i));
+            object.emplace_back(columns[c].name, values_[c]->value(i, budget));
         } catch (const Error& error) {
             throw Error(where(i) + ": column \"" + columns[c].name + "\" " + error.what());
         }
