@@ -279,8 +279,9 @@ ConfigTable describe(JobConfig& config) {
               "one, how much of a quantised base stays decoded. See garam plan.");
     table.add(
         "memory.host_limit", &config.memory_host_limit,
-        "Most page-locked memory that a card's run takes of the host, such as 48GB: inputs of "
-        "blocks, paged states; auto: half of what this process may have.");
+        "Most page-locked memory that a card's run takes of the host while it trains, such as "
+        "48GB: inputs of blocks, paged states; auto: half of what this process may have. Loading "
+        "the model takes 64 MiB or more, which it gives back before.");
     describe(config.data, table);
     describe_lora(config, table);
     describe(config.train, table);
