@@ -296,7 +296,16 @@ std::int64_t longest_sample(MemoryQuestion question) {
                kStep * kStep;
     };
 
-    if (!fits(kStep)) return 0;
+    // All on the host is the least of a card, and one plan instead of three; where the host has no room for even a short
+    // sample's, as little is there as there must be.
+    OptimizerOptions& optimizer = question.engine.optimizer;
+    bool& masters_on_host = question.engine.model.masters_on_host;
+    const std::pair<bool, bool> asked = {optimizer.paged, masters_on_host};
+    if (may_page(question)) optimizer.paged = masters_on_host = true;
+    if (!fits(kStep)) {
+        std::tie(optimizer.paged, masters_on_host) = asked;
+        if (!may_page(question) || !fits(kStep)) return 0;
+    }
     std::int64_t fitting = kStep;
     std::int64_t beyond = 2 * fitting;
     while (beyond < kMost && fits(beyond)) {
