@@ -176,6 +176,7 @@ part_memory() {
     bench memory-2x512-in-2.0 "${small[@]}" --batch 2 --length 512 --recompute auto --limit 2.0
     bench memory-8x512-in-6GB "${small[@]}" --batch 8 --length 512 --recompute auto --limit 5.0
 }
+drop_caches() { (echo 3 >/proc/sys/vm/drop_caches) 2>/dev/null || { note "load: caches cannot be dropped"; return 1; }; }
 part_load() {
     local folder=${TMPDIR:-/tmp}/garam-load log=$OUT/load.log begin
     local load=("$WORK/bin/step_bench" "${EXAONE[@]}" "${QLORA[@]}" --folder "$folder" --batch 1 --length 64 --once)
@@ -184,12 +185,12 @@ part_load() {
     limited 60 "$log" "${load[@]}" # writes the model
     sync
     for _ in 1 2; do
-        echo 3 >/proc/sys/vm/drop_caches
+        drop_caches || break
         begin=$(date +%s.%N)
         cat "$folder"/*/model.safetensors >/dev/null
         note "$(stat -c %s "$folder"/*/model.safetensors) bytes read from the disk in" \
             "$(awk "BEGIN { print $(date +%s.%N) - $begin }") s"
-        echo 3 >/proc/sys/vm/drop_caches
+        drop_caches || break
         limited 60 "$log" "${load[@]}"
     done
     limited 60 "$log" "${load[@]}" # from the page cache

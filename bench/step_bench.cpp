@@ -299,7 +299,7 @@ void bench_steps(Options o, Device& device, const ModelFiles& files, const Roofs
     EngineOptions engine_options = engine_options_of(o, device.profile());
     const BatchBounds bounds{o.batch * o.length, o.length, o.batch * (o.length - 1), o.batch};
     MemoryPlan plan;
-    if (o.limit > 0 || o.merge == 0 || o.recompute == "auto") {
+    if (o.limit > 0 || o.host_limit > 0 || o.merge == 0 || o.recompute == "auto") {
         const MemoryChoice choice = choose_memory(
             {.profile = device.profile(),
              .files = files,

@@ -198,10 +198,12 @@ TEST(ConfigTable, ReadsTruthAsPythonAndYamlWriteIt) {
     bool packing = false;
     std::string kept = "false";
     std::string name = "auto";
+    std::string merge = "auto";
     ConfigTable table;
     table.add("packing", &packing, "A bool.");
     table.add("kept", &kept, "False, true, or a name.");
     table.add("name", &name, "A name.");
+    table.add_choice("merge", merge, {"auto", "false"}, "Truth that is not the default.");
     for (const auto& [text, value] : std::vector<std::pair<const char*, bool>>{
              {"True", true}, {"False", false}, {"TRUE", true}, {"FALSE", false}}) {
         table.set_override(std::string("packing=") + text);
@@ -213,6 +215,9 @@ TEST(ConfigTable, ReadsTruthAsPythonAndYamlWriteIt) {
     EXPECT_EQ(kept, "True") << "quoted text is text";
     table.set_override("name=True");
     EXPECT_EQ(name, "True") << "a name may be any";
+    table.set_override("merge=False");
+    EXPECT_EQ(merge, "false");
+    EXPECT_THROW(table.set_override("merge=True"), Error);
 }
 
 TEST(ConfigTable, ErrorsNameSourceKeyValueAndWhatIsAllowed) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <csignal>
 #include <filesystem>
 
 #include "garam/io/atomic_write.h"
@@ -37,12 +38,39 @@ TEST(InterruptibleWriting, NothingStaysBehind) {
     }
 }
 
+// One that comes when all is written but nothing is in its place, as in the seconds that syncing takes.
+TEST(InterruptibleWriting, UntilAFileIsInItsPlace) {
+    const TempDir dir;
+    const InterruptibleWriting interruptible;
+    {
+        AtomicFile file(dir / "adapter");
+        file.write("whole", 5);
+        raise(SIGINT);
+        EXPECT_THROW(file.commit(), WritingInterrupted);
+    }
+    EXPECT_TRUE(fs::is_empty(dir.path()));
+}
+
+TEST(InterruptibleWriting, UntilAFolderIsInItsPlace) {
+    const TempDir dir;
+    const InterruptibleWriting interruptible;
+    const auto fill = [](const fs::path& folder) {
+        write_file_atomically(folder / "only", "whole");
+        raise(SIGTERM);
+    };
+    EXPECT_THROW(write_new_folder_atomically(dir / "model", fill), WritingInterrupted);
+    EXPECT_TRUE(fs::is_empty(dir.path()));
+}
+
+volatile std::sig_atomic_t seen_by_earlier = 0;
+
 TEST(InterruptibleWriting, EndsWithItsScope) {
     const TempDir dir;
-    const auto ignored = ::signal(SIGINT, [](int) {});
+    const auto before = ::signal(SIGINT, [](int signal) { seen_by_earlier = signal; });
     { const InterruptibleWriting interruptible; }
-    EXPECT_EQ(signal_of_writing(dir / "model", SIGINT), 0) << "the handler from before is back";
-    ::signal(SIGINT, ignored);
+    EXPECT_EQ(signal_of_writing(dir / "model", SIGINT), 0);
+    EXPECT_EQ(seen_by_earlier, SIGINT) << "the handler from before is not back";
+    ::signal(SIGINT, before);
     EXPECT_TRUE(fs::exists(dir / "model/second"));
 }
 

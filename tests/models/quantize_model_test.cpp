@@ -36,11 +36,12 @@ QuantizeModelOptions options_of(QuantFormat format, bool is_double) {
     return options;
 }
 
-// A linear's values are those that quantising it gives, all others those of the base.
+// A linear's values are those that quantising it gives, all others those of the base, in the linears' type.
 void expect_quantised(const ModelFiles& base, const std::filesystem::path& folder,
                       const QuantizeModelOptions& options, const std::set<std::string>& kept = {}) {
     const ModelFiles written = ModelFiles::open(folder);
     ASSERT_EQ(written.tensors().size(), base.tensors().size());
+    const StoredType plain = base.at("model.layers.0.self_attn.q_proj.weight").type;
     int quantised = 0;
     for (const StoredTensor& tensor : base.tensors()) {
         const StoredTensor& got = written.at(tensor.name);
@@ -49,7 +50,7 @@ void expect_quantised(const ModelFiles& base, const std::filesystem::path& folde
             tensor.name.find("_proj.weight") != std::string::npos && !kept.contains(tensor.name);
         ASSERT_EQ(got.four_bit != nullptr, expected) << tensor.name;
         if (!expected) {
-            EXPECT_EQ(got.type, tensor.type) << tensor.name;
+            EXPECT_EQ(got.type, plain) << tensor.name;
             EXPECT_EQ(values_of(got), values_of(tensor)) << tensor.name;
             continue;
         }
@@ -71,7 +72,7 @@ void expect_quantised(const ModelFiles& base, const std::filesystem::path& folde
     EXPECT_EQ(told->double_quantization, options.base.double_quantization);
 }
 
-TEST(QuantizeModel, LinearsAreInFourBitsAndTheRestAsItWas) {
+TEST(QuantizeModel, LinearsAreInFourBitsAndTheRestInTheirType) {
     for (const char* dtype : {"f32", "f16", "bf16"}) {
         TinyModel model;
         model.dtype = dtype;
@@ -91,6 +92,59 @@ TEST(QuantizeModel, LinearsAreInFourBitsAndTheRestAsItWas) {
     }
 }
 
+// The folder's norms in f32, with `value` among them.
+void write_norms_in_f32(const std::filesystem::path& folder, DType dtype, float value) {
+    const auto file = SafetensorsFile::open(folder / "model.safetensors");
+    std::vector<std::vector<float>> norms;
+    std::vector<std::pair<std::string, Tensor>> tensors;
+    for (const StoredTensor& tensor : file->tensors()) {
+        const bool is_norm = tensor.name.find("norm.") != std::string::npos;
+        if (is_norm) {
+            norms.push_back(values_of(tensor));
+            norms.back()[3] = value;
+        }
+        tensors.emplace_back(tensor.name, is_norm ? Tensor(norms.back().data(), DType::f32,
+                                                           tensor.shape, DeviceKind::cpu)
+                                                  : Tensor(const_cast<std::byte*>(tensor.data),
+                                                           dtype, tensor.shape, DeviceKind::cpu));
+    }
+    write_safetensors(folder / "model.safetensors", tensors);
+}
+
+TEST(QuantizeModel, NormsInAnotherTypeAreInTheLinears) {
+    TinyModel model;
+    model.dtype = "bf16";
+    const TempDir dir;
+    testing::write_tiny_model(dir / "base", model);
+    write_norms_in_f32(dir / "base", DType::bf16, 0.5f);
+    const ModelFiles base = ModelFiles::open(dir / "base");
+    ASSERT_EQ(base.at("model.norm.weight").type, StoredType::f32);
+    const TempDir out;
+    const QuantizeModelOptions options = options_of(QuantFormat::nf4, true);
+    write_four_bit_model(base, out.path(), options);
+    expect_quantised(base, out.path(), options);
+}
+
+// Half precision ends at 65504: nothing becomes infinite without a word.
+TEST(QuantizeModel, RefusesWhatTheLinearsTypeDoesNotHold) {
+    TinyModel model;
+    model.dtype = "f16";
+    const TempDir dir;
+    testing::write_tiny_model(dir / "base", model);
+    write_norms_in_f32(dir / "base", DType::f16, 70000);
+    const TempDir out;
+    try {
+        write_four_bit_model(ModelFiles::open(dir / "base"), out.path(),
+                             options_of(QuantFormat::nf4, false));
+        FAIL();
+    } catch (const Error& error) {
+        const std::string message = error.what();
+        EXPECT_NE(message.find("norm.weight: element 3 is beyond the range of f16: "),
+                  std::string::npos)
+            << message;
+    }
+}
+
 TEST(QuantizeModel, ShardsAreIndexed) {
     const TempDir dir;
     testing::write_tiny_model(dir / "base", {});
@@ -104,7 +158,7 @@ TEST(QuantizeModel, ShardsAreIndexed) {
     expect_quantised(base, out.path(), options);
 }
 
-TEST(QuantizeModel, SkippedModulesKeepTheirType) {
+TEST(QuantizeModel, SkippedModulesAreNotQuantised) {
     TinyModel model;
     model.tied = false;
     const TempDir dir;

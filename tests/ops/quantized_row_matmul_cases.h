@@ -40,7 +40,8 @@ inline const std::vector<QuantizedRowCase>& quantized_row_cases() {
         {nf4, 3800, 96, 32, false, bf16, f32, 1, 0, 0, false, true},
         {fp4, 3300, 128, 64, false, bf16, bf16, 1, 0, 0, true, false},
         {nf4, 40, 32, 64, true, bf16, bf16, 1, 0, 0, true, false},
-        // What no card does by that kernel.
+        // Whose rows that kernel makes on no card; given ones of 17,920 columns it takes where a block may have more than
+        // 99 KB.
         {nf4, 6, 17920, 64, true, bf16, bf16, 1, 0, 0, true, false},
         {nf4, 33, 77, 64, true, bf16, bf16, 1, 0, 3, true, true},
         {nf4, 33, 128, 64, false, bf16, f32, 1, 0, 12, false, false},

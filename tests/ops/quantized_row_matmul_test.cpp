@@ -158,24 +158,33 @@ TEST_P(QuantizedRowMatmul, OfActivation) {
 
 // Weights of one input, as of query, key and value, give what each of them gives.
 TEST_P(QuantizedRowMatmul, OfStackedWeights) {
-    struct Stack {
-        std::vector<std::int64_t> rows;
-        std::int64_t k, block;
-        bool is_double;
+    constexpr QuantFormat q4_k = QuantFormat::q4_k;
+    constexpr QuantFormat nf4 = QuantFormat::nf4;
+    struct Part {
+        std::int64_t rows;
+        QuantFormat format = nf4;
+        bool is_double = true;
     };
-    // Parts with blocks of their own; more rows than multiprocessors take at once; two dtypes of absmax.
+    struct Stack {
+        std::vector<Part> parts;
+        std::int64_t k, block;
+    };
+    // Parts with blocks of their own; more rows than multiprocessors take at once; two dtypes of absmax, apart and in one
+    // stack; formats of a Q4_K_M file.
     for (const Stack& stack :
-         {Stack{{70, 16, 33}, 320, 64, true}, Stack{{2560, 640, 640}, 256, 64, true},
-          Stack{{1, 40}, 1056, 32, false}, Stack{{18, 18}, 33, 64, true}}) {
+         {Stack{{{70}, {16}, {33}}, 320, 64}, Stack{{{2560}, {640}, {640}}, 256, 64},
+          Stack{{{1, nf4, false}, {40, nf4, false}}, 1056, 32}, Stack{{{18}, {18}}, 33, 64},
+          Stack{{{70, nf4, true}, {33, nf4, false}}, 320, 64},
+          Stack{{{64, q4_k}, {32, q4_k}, {32, QuantFormat::q6_k}}, 512, 64}}) {
         OpRun run(GetParam());
         std::vector<TestMatrix> matrices;
         std::int64_t n = 0;
         double bytes = 0;
-        for (const std::int64_t rows : stack.rows) {
-            matrices.emplace_back(QuantFormat::nf4, rows, stack.k, stack.block, stack.is_double,
-                                  static_cast<std::uint64_t>(rows));
+        for (const Part& part : stack.parts) {
+            matrices.emplace_back(part.format, part.rows, stack.k, stack.block, part.is_double,
+                                  static_cast<std::uint64_t>(part.rows));
             bytes += matrices.back().bytes();
-            n += rows;
+            n += part.rows;
         }
         constexpr std::int64_t kTail = 8;
         const DType dtype = DType::bf16;
@@ -192,7 +201,7 @@ TEST_P(QuantizedRowMatmul, OfStackedWeights) {
         SCOPED_TRACE(matrices.front().name());
         const auto k = static_cast<double>(stack.k);
         const auto columns = static_cast<double>(n);
-        const double parts = 1 + static_cast<double>(stack.rows.size());
+        const double parts = 1 + static_cast<double>(stack.parts.size());
         Cost cost;
         cost.flops = parts * 4 * k + 2 * (columns * (3 * k + 2 * kTail) + columns);
         cost.bytes_read = parts * (4 * k + 2 * kTail) + 2 * (bytes + columns * (2 * kTail + 4));

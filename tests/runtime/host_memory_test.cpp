@@ -45,9 +45,24 @@ TEST(HostMemory, LimitsOfVersionOneLieByController) {
 
 TEST(HostMemory, WhatIsNoLimitIsNone) {
     const testing::TempDir dir;
-    write(dir / "memory.max", "");
-    for (const char* const membership : {"", "0::/\n", "nonsense\n", ":\n", "0::/../../..\n"})
+    // A number that none of these leads to, and below it a mount without one.
+    write(dir / "memory.max", "4000000000");
+    write(dir / "mount/memory.max", "");
+    for (const char* const membership : {"", "nonsense\n", ":\n", "3:cpu:/\n"})
         EXPECT_EQ(memory_limit_of_groups(dir.path(), membership), kNone) << membership;
+    for (const char* const membership : {"0::/\n", "0::/..\n", "0::/../../..\n", "0::..\n"})
+        EXPECT_EQ(memory_limit_of_groups(dir / "mount", membership), kNone) << membership;
+    EXPECT_EQ(memory_limit_of_groups(dir.path(), "0::/../../..\n"), 4000000000);
+}
+
+TEST(HostMemory, TheErrorNamesWhatThisProcessMayHave) {
+    const auto said = [](std::int64_t allowed) -> std::string {
+        return host_memory_error("host memory", 3 << 20, "no room", allowed).what();
+    };
+    EXPECT_NE(said(64 << 20).find(", of which this process may have 64 MiB): "), std::string::npos)
+        << said(64 << 20);
+    for (const std::int64_t allowed : {std::int64_t{0}, kNone})
+        EXPECT_EQ(said(allowed).find("this process"), std::string::npos) << said(allowed);
 }
 
 }  // namespace

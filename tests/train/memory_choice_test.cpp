@@ -280,6 +280,29 @@ TEST_F(OffloadChoiceTest, TheLongestSampleFitsAndALongerOneDoesNot) {
     EXPECT_LT(longest_sample(question), longest);
 }
 
+// Where the host has no room for states and masters, they stay on the card, and a sample is as long as it may be there.
+TEST_F(OffloadChoiceTest, TheLongestSampleIsToldWhereTheHostIsSmall) {
+    tiny_.config.lora.r = 64;
+    job_ = prepare(tiny_.config);
+    const DeviceProfile profile = card(std::int64_t{592} << 20);
+    MemoryQuestion question{profile, job_->files, job_->engine, bounds_, {}, 1};
+    question.engine.recompute = Recompute::block;
+    const auto choose = [&](std::int64_t tokens) {
+        question.training = {tokens, tokens, tokens, 1};
+        question.engine.model.max_positions = tokens;
+        return choose_memory(question);
+    };
+    const std::int64_t free = longest_sample(question);
+    const MemoryChoice small = choose(1024);
+    ASSERT_FALSE(small.paged_states);
+    question.host_limit = small.plan.pinned_bytes;
+    const std::int64_t longest = longest_sample(question);
+    EXPECT_GE(longest, 1024);
+    EXPECT_LT(longest, free);
+    EXPECT_TRUE(choose(longest).fits);
+    EXPECT_FALSE(choose(longest + longest / 1000 + 64).fits);
+}
+
 // Whoever names a policy gets it, or is told that it does not fit; however the step is cut.
 TEST_F(OffloadChoiceTest, ANamedPolicyIsNotExchanged) {
     DeviceProfile profile = card(std::int64_t{64} << 30);
@@ -316,6 +339,58 @@ TEST_F(OffloadChoiceTest, AHostLimitCountsInsteadOfHalfTheHost) {
     EXPECT_TRUE(choose_memory(question).fits);
     question.host_limit = 1;
     EXPECT_FALSE(choose_memory(question).fits);
+}
+
+// What the host has no room for is no reason to send more there, nor is such a plan the smallest.
+TEST_F(OffloadChoiceTest, NothingMovesToAHostThatIsTooSmall) {
+    const DeviceProfile profile = card(std::int64_t{64} << 30);
+    MemoryQuestion question{profile, job_->files, job_->engine, bounds_, {}, 1};
+    for (const bool chooses : {true, false}) {
+        question.chooses_recompute = chooses;
+        question.engine.recompute = Recompute::block;
+        question.host_limit = 0;
+        const std::int64_t needed = choose_memory(question).plan.pinned_bytes;
+        question.host_limit = needed - 1;
+        const MemoryChoice choice = choose_memory(question);
+        EXPECT_FALSE(choice.fits);
+        EXPECT_FALSE(choice.paged_states);
+        EXPECT_FALSE(choice.masters_on_host);
+        EXPECT_EQ(choice.plan.pinned_bytes, needed);
+    }
+    // Nor where the card is too small, too.
+    const DeviceProfile small = card((std::int64_t{512} << 20) + 1);
+    MemoryQuestion both{small, job_->files, job_->engine, bounds_, {}, 1, true};
+    both.host_limit = 1;
+    const std::int64_t least = choose_memory(both).plan.pinned_bytes;
+    EXPECT_EQ(least, plan(small, Recompute::block).pinned_bytes);
+    both.host_limit = least;
+    const MemoryChoice choice = choose_memory(both);
+    EXPECT_FALSE(choice.fits);
+    EXPECT_LE(choice.plan.pinned_bytes, least);
+}
+
+// The limit of the host is kept whether the device's is named or not, and told at the start.
+TEST_F(OffloadChoiceTest, TheHostLimitIsKeptWithoutOneOfTheDevice) {
+    job_->profile = card(std::int64_t{64} << 30);
+    job_->training_bounds = bounds_;
+    job_->engine.recompute = Recompute::offload;
+    job_->config.train.merge_micro_batches = "false";
+    const std::int64_t needed = job_->plan().pinned_bytes;
+    ASSERT_GT(needed, 2 << 20);
+    job_->config.memory_host_limit = std::to_string((needed >> 20) + 1) + "MiB";
+    EXPECT_EQ(job_->plan().pinned_bytes, needed);
+    job_->config.memory_host_limit = std::to_string(needed >> 20) + "MiB";
+    try {
+        job_->plan();
+        FAIL();
+    } catch (const Error& error) {
+        const std::string message = error.what();
+        EXPECT_TRUE(message.starts_with("memory.host_limit: " + job_->config.memory_host_limit))
+            << message;
+        EXPECT_NE(message.find(std::to_string((needed >> 20) + 1) + " MiB: raise it"),
+                  std::string::npos)
+            << message;
+    }
 }
 
 TEST_F(OffloadChoiceTest, IsForCards) {

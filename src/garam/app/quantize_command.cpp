@@ -28,8 +28,8 @@ class QuantizeCommand : public Command {
     }
     std::string details() const override {
         return R"(The result is a Hugging Face folder that Transformers loads with bitsandbytes, and garam without
-it. Embeddings, norms and the head stay as they are, in the type that the linears had (bf16 for
-blocks of a GGUF file).
+it. Embeddings, norms, the head and what is skipped are not quantised: they are written in the type
+that the linears had (bf16 for blocks of a GGUF file).
 
 Examples:
   garam quantize MODEL model-nf4 --double
@@ -49,7 +49,7 @@ Examples:
                          between(32, 4096));
         arguments.option(
             "--skip", &options_.base.skip_modules,
-            "A module of the layers that keeps its type: a name, its beginning up to a "
+            "A module of the layers that is not quantised: a name, its beginning up to a "
             "dot, or its end; may be given again");
     }
 

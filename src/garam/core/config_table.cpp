@@ -289,8 +289,9 @@ TextMap read_text_map(std::string_view text, const std::string& where) {
 std::string plain_text(const ConfigTable::Entry& entry, const ConfigText& written) {
     const std::optional<bool> truth =
         written.kind == ConfigText::Kind::plain ? truth_of(written.text) : std::nullopt;
-    const bool takes_truth =
-        unquote(entry.default_text) == "true" || unquote(entry.default_text) == "false";
+    const auto is_truth = [](std::string_view name) { return name == "true" || name == "false"; };
+    const bool takes_truth = is_truth(unquote(entry.default_text)) ||
+                             std::any_of(entry.choices.begin(), entry.choices.end(), is_truth);
     if (truth && takes_truth) return *truth ? "true" : "false";
     return written.text;
 }

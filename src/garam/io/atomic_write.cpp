@@ -218,6 +218,7 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
 void AtomicFile::commit() {
     GARAM_CHECK(fd_ >= 0, path_.string() + " was already committed");
     if (::fsync(fd_) != 0) fail(errno);
+    throw_if_interrupted();
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(errno);
     const int closed = ::close(std::exchange(fd_, -1));
     if (closed != 0 && errno != EINTR) fail(errno);
@@ -242,6 +243,7 @@ void write_folder(const fs::path& target, const std::function<void(const fs::pat
     } catch (const fs::filesystem_error& error) {
         throw Error(target.string() + ": cannot be written: " + error.code().message());
     }
+    throw_if_interrupted();
     move(temporary.path(), target);
     sync_folder(folder_of(target));
 }

@@ -25,7 +25,7 @@ class AtomicFile {
     AtomicFile(const AtomicFile&) = delete;
     AtomicFile& operator=(const AtomicFile&) = delete;
 
-    // Throws WritingInterrupted too (interruptible_writing.h).
+    // Both throw WritingInterrupted too (interruptible_writing.h).
     void write(const void* data, std::size_t bytes);
     void commit();
 
@@ -38,8 +38,8 @@ class AtomicFile {
 };
 
 // Calls `fill` with a temporary folder beside `path`; when it returns, syncs every file in it and
-// renames the folder to `path`, replacing an old one. When it throws, the temporary folder is
-// removed.
+// renames the folder to `path`, replacing an old one. When it throws, or a signal came meanwhile (WritingInterrupted),
+// the temporary folder is removed.
 //
 // An old folder is exchanged with the new one in one step where the file system can (Linux's local
 // ones); elsewhere it is moved to ".<name>.old" for a moment, and the next write puts it back if a

@@ -3,14 +3,15 @@
 
 namespace garam {
 
-// Thrown out of AtomicFile::write() by the thread that writes; 128 + signal is the exit status.
+// Thrown out of the functions of atomic_write.h by the thread that writes; 128 + signal is the exit status.
 struct WritingInterrupted {
     int signal;
 };
 
-// While one lives, the first SIGINT, SIGTERM or SIGHUP makes the next AtomicFile::write() throw WritingInterrupted, and a
-// second one of the same kind ends the process at once. The handlers that stood before come back when it is destroyed.
-// At most one at a time in a process, and on the thread that writes.
+// While one lives, the first SIGINT, SIGTERM or SIGHUP makes the next AtomicFile::write() throw WritingInterrupted, or
+// what was about to put a file or folder in its place, and a second one of the same kind ends the process at once. The
+// handlers that stood before come back when it is destroyed. At most one at a time in a process, and on the thread that
+// writes.
 class InterruptibleWriting {
   public:
     InterruptibleWriting();

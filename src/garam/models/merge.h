@@ -64,6 +64,10 @@ class MergedWeights {
 template <typename T>
 T rounded(double value);
 
+// `value` is the tensor's element as `dtype` has it: throws Error naming both and what to do where it is not finite.
+void check_range(const std::string& tensor, std::int64_t element, float value, DType dtype,
+                 const char* advice);
+
 struct MergeOptions {
     // f32, f16 or bf16 for every tensor. Unset: a Hugging Face base keeps each tensor's own; a GGUF base
     // that of its matrices; bf16 where these are quantised, in either.

@@ -107,6 +107,11 @@ class ModelQuantizer {
     WeightPiece plain(const StoredTensor& tensor) const {
         return {{{tensor.name, dtype_, tensor.shape}}, [this, &tensor](SafetensorsWriter& writer) {
                     const auto put = [&](const auto& values) {
+                        for (std::size_t i = 0; i < values.size(); ++i)
+                            check_range(tensor.name, static_cast<std::int64_t>(i),
+                                        static_cast<float>(values[i]), dtype_,
+                                        "all that is not quantised is written in the linears' "
+                                        "type, give a model in bf16 or f32");
                         writer.write(tensor.name, values.data(),
                                      static_cast<std::int64_t>(values.size() * sizeof(values[0])));
                     };

@@ -1,8 +1,8 @@
 // A model with its linears in bitsandbytes' 4 bits, as a folder that Transformers loads
 // (io/four_bit_checkpoint.h has the layout).
 //
-// Quantised are the matrices of the layers, but for what is skipped; embeddings, norms, biases and
-// the head are written in the type that these matrices have, bf16 where a GGUF has them in blocks.
+// Quantised are the matrices of the layers; what is skipped of them, embeddings, norms, biases and the
+// head are written in the type that these matrices have, bf16 where a GGUF has them in blocks.
 // Values to quantise are those of the files: f32, bf16, or f16, which is exact in f32. Tensor by
 // tensor: memory for one, whatever the model's size.
 #pragma once
@@ -35,8 +35,8 @@ struct QuantizeModelReport {
 
 // Writes config.json, the weights and a copy of generation_config.json into `folder`, which exists.
 // Throws Error where the files do not fit their config, the model is in 4 bits already, a skipped
-// module is none of the model's, nothing is left to quantise, a value is not finite, or the folder
-// cannot be written, naming them.
+// module is none of the model's, nothing is left to quantise, a value is not finite (in the type that it
+// is written in), or the folder cannot be written, naming them.
 QuantizeModelReport write_four_bit_model(const ModelFiles& files,
                                          const std::filesystem::path& folder,
                                          const QuantizeModelOptions& options);

@@ -57,15 +57,19 @@ std::int64_t host_memory_bytes() {
 }
 
 Error host_memory_error(const std::string& pool, std::int64_t wanted_bytes,
-                        const std::string& reason) {
+                        const std::string& reason, std::int64_t allowed) {
     struct sysinfo host {};
     sysinfo(&host);
-    const auto mib = [&](unsigned long units) {
-        return std::to_string(static_cast<std::uint64_t>(units) * host.mem_unit >> 20) + " MiB";
+    const auto mib = [](std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
+    const auto bytes_of = [&](unsigned long units) {
+        return static_cast<std::int64_t>(units) * host.mem_unit;
     };
-    return Error(pool + ": " + std::to_string(wanted_bytes >> 20) +
-                 " MiB wanted, could not be reserved (" + reason + "; " + mib(host.freeram) +
-                 " free of " + mib(host.totalram) +
+    const std::int64_t installed = bytes_of(host.totalram);
+    const std::string of_process = allowed > 0 && allowed < installed
+                                       ? ", of which this process may have " + mib(allowed)
+                                       : std::string();
+    return Error(pool + ": " + mib(wanted_bytes) + " wanted, could not be reserved (" + reason +
+                 "; " + mib(bytes_of(host.freeram)) + " free of " + mib(installed) + of_process +
                  "): end other programs, lower train.per_device_train_batch_size or "
                  "train.max_length, or set train.gradient_checkpointing=true");
 }

@@ -18,9 +18,9 @@ std::int64_t host_memory_bytes();
 std::int64_t memory_limit_of_groups(const std::filesystem::path& mount,
                                     const std::string& membership);
 
-// Names the pool ("host memory", "pinned host memory"), what was wanted, why it was refused, what is free,
-// and what to change.
+// Names the pool ("host memory", "pinned host memory"), what was wanted, why it was refused, what is free, what of it
+// this process may have where that is less, and what to change.
 Error host_memory_error(const std::string& pool, std::int64_t wanted_bytes,
-                        const std::string& reason);
+                        const std::string& reason, std::int64_t allowed = host_memory_bytes());
 
 }  // namespace garam

@@ -201,9 +201,6 @@ void validate_schedule(const JobConfig& config) {
         throw Error("nothing to train: give train.num_train_epochs above 0, or train.max_steps");
     if (train.warmup_steps > 0 && train.warmup_ratio > 0)
         throw Error("train.warmup_steps and train.warmup_ratio are both set: keep one");
-    if (train.merge_micro_batches != "auto" && train.merge_micro_batches != "false")
-        throw Error("train.merge_micro_batches: \"" + train.merge_micro_batches +
-                    "\" is not supported; choose auto or false");
     check_schedule(train.schedule(0));
     if (train.group_by_length && train.packing)
         throw Error(
@@ -282,8 +279,9 @@ ConfigTable describe(JobConfig& config) {
               "one, how much of a quantised base stays decoded. See garam plan.");
     table.add(
         "memory.host_limit", &config.memory_host_limit,
-        "Most page-locked memory that a card's run takes of the host, such as 48GB: inputs of "
-        "blocks, paged states; auto: half of what this process may have.");
+        "Most page-locked memory that a card's run takes of the host while it trains, such as "
+        "48GB: inputs of blocks, paged states; auto: half of what this process may have. Loading "
+        "the model takes 64 MiB or more, which it gives back before.");
     describe(config.data, table);
     describe_lora(config, table);
     describe(config.train, table);

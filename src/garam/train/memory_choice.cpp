@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -71,6 +72,10 @@ std::vector<Policy> policies_of(const MemoryQuestion& question) {
     return policies;
 }
 
+bool suits_host(const MemoryChoice& choice) {
+    return choice.plan.pinned_bytes <= choice.pinned_room;
+}
+
 class Planner {
   public:
     explicit Planner(const MemoryQuestion& question)
@@ -80,10 +85,6 @@ class Planner {
           pinned_room_(question.host_limit > 0           ? question.host_limit
                        : question.profile.host_bytes > 0 ? question.profile.host_bytes / 2
                                                          : INT64_MAX) {}
-
-    bool suits_host(const MemoryChoice& choice) const {
-        return choice.plan.pinned_bytes <= pinned_room_;
-    }
 
     // As many projections decoded as fit; where not even none fits, none.
     MemoryChoice choose(std::int64_t merged, const Policy& policy) {
@@ -164,16 +165,19 @@ class Planner {
     std::map<std::int64_t, ModelBytes> model_bytes_;
 };
 
+// Of plans that do not fit: what the host has no room for is larger than all else, and the larger the more it pins.
+bool is_smaller(const MemoryChoice& a, const MemoryChoice& b) {
+    const bool suits = suits_host(a);
+    if (suits != suits_host(b)) return suits;
+    if (!suits && a.plan.pinned_bytes != b.plan.pinned_bytes)
+        return a.plan.pinned_bytes < b.plan.pinned_bytes;
+    return a.plan.peak_bytes() < b.plan.peak_bytes();
+}
+
 MemoryChoice best_or_smallest(const MemoryQuestion& question) {
     Planner planner(question);
     const std::vector<std::int64_t> all = merges(question);
     std::optional<MemoryChoice> best, smallest;
-    // Where there is a choice, what the host has no room for is larger than all else.
-    const auto is_smaller = [&](const MemoryChoice& a, const MemoryChoice& b) {
-        const bool suits = planner.suits_host(a);
-        if (question.chooses_recompute && suits != planner.suits_host(b)) return suits;
-        return a.plan.peak_bytes() < b.plan.peak_bytes();
-    };
     for (const Policy& policy : policies_of(question)) {
         // Tiles are the last resort: their products are small.
         if (best && policy.tile > best->tile) break;
@@ -201,7 +205,7 @@ MemoryChoice best_or_smallest(const MemoryQuestion& question) {
 // The one that fits; the faster one where both do, the smaller one where neither does; else the first.
 const MemoryChoice& better_of(const MemoryChoice& first, const MemoryChoice& second) {
     if (first.fits != second.fits) return first.fits ? first : second;
-    if (!first.fits) return second.plan.peak_bytes() < first.plan.peak_bytes() ? second : first;
+    if (!first.fits) return is_smaller(second, first) ? second : first;
     const auto seconds = [](const MemoryChoice& choice) { return choice.plan.step_time.seconds(); };
     return seconds(second) < 0.99 * seconds(first) ? second : first;
 }
@@ -232,7 +236,8 @@ void MemoryChoice::apply_to(EngineOptions& engine) const {
 MemoryChoice choose_memory(const MemoryQuestion& question) {
     MemoryQuestion way = question;
     MemoryChoice choice = best_or_smallest(way);
-    if (!may_page(question)) return choice;
+    // What the host has no room for is not mended by sending more there.
+    if (!may_page(question) || !suits_host(choice)) return choice;
     const bool tiled_by_choice = !question.tile && !question.in_tiles && choice.tile > 0;
     if (!way.engine.optimizer.paged && (!choice.fits || tiled_by_choice)) {
         way.engine.optimizer.paged = true;
@@ -253,13 +258,11 @@ std::int64_t longest_sample(MemoryQuestion question) {
     // What needs the least memory decides.
     if (question.chooses_recompute || question.in_tiles)
         question.tile = question.tile.value_or(*std::rbegin(kTiles));
-    if (may_page(question))
-        question.engine.optimizer.paged = question.engine.model.masters_on_host = true;
 
     struct Plan {
         std::int64_t tokens = 0;
         double bytes = 0;
-        Recompute recompute = Recompute::nothing;
+        std::tuple<Recompute, bool, bool> kind;
     };
     Plan before, last;
     double room = 0;
@@ -270,24 +273,39 @@ std::int64_t longest_sample(MemoryQuestion question) {
         // Projections stay decoded in what samples leave.
         const std::int64_t decoded =
             choice.plan.by_purpose[static_cast<std::size_t>(Purpose::decoded_weights)];
-        before = std::exchange(
-            last,
-            {tokens, static_cast<double>(choice.plan.total_bytes - decoded), choice.recompute});
+        before =
+            std::exchange(last, {tokens,
+                                 static_cast<double>(choice.plan.total_bytes - decoded),
+                                 {choice.recompute, choice.paged_states, choice.masters_on_host}});
         room = static_cast<double>(choice.room);
+        // What a sample needs on the host a longer one needs, too.
+        if (choice.fits) {
+            question.engine.optimizer.paged = choice.paged_states;
+            question.engine.model.masters_on_host = choice.masters_on_host;
+        }
         return choice.fits;
     };
     // Memory grows all but linearly: where it fills the room by the last two plans, if these are of a kind.
     const auto expected = [&](std::int64_t low, std::int64_t high, std::int64_t otherwise) {
         const double each =
             (last.bytes - before.bytes) / static_cast<double>(last.tokens - before.tokens);
-        if (each <= 0 || last.recompute != before.recompute) return otherwise;
+        if (each <= 0 || last.kind != before.kind) return otherwise;
         const double tokens = static_cast<double>(last.tokens) + (room - last.bytes) / each;
         return static_cast<std::int64_t>(
                    std::clamp(tokens, static_cast<double>(low), static_cast<double>(high))) /
                kStep * kStep;
     };
 
-    if (!fits(kStep)) return 0;
+    // All on the host is the least of a card, and one plan instead of three; where the host has no room for even a short
+    // sample's, as little is there as there must be.
+    OptimizerOptions& optimizer = question.engine.optimizer;
+    bool& masters_on_host = question.engine.model.masters_on_host;
+    const std::pair<bool, bool> asked = {optimizer.paged, masters_on_host};
+    if (may_page(question)) optimizer.paged = masters_on_host = true;
+    if (!fits(kStep)) {
+        std::tie(optimizer.paged, masters_on_host) = asked;
+        if (!may_page(question) || !fits(kStep)) return 0;
+    }
     std::int64_t fitting = kStep;
     std::int64_t beyond = 2 * fitting;
     while (beyond < kMost && fits(beyond)) {

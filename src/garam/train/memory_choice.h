@@ -49,7 +49,7 @@ struct MemoryChoice {
 // (Recompute::offload) on a card only. As many projections stay decoded as fit. On a card AdamW's
 // states are paged where nothing fits otherwise but in tiles of tokens, which are the last resort;
 // where not even these fit, the masters of what is trained wait in pinned host memory, too. Where
-// still nothing fits, the smallest plan.
+// still nothing fits, the smallest plan: of those that the host has room for, or else the one that pins least.
 MemoryChoice choose_memory(const MemoryQuestion& question);
 
 // Tokens of the longest sample that fits as the only one of a micro-batch, all of them targets; 0: not even a

@@ -515,7 +515,9 @@ MemoryPlan PreparedJob::plan(const TrainerState* earlier) {
                         std::to_string(train.per_device_train_batch_size) + " rows in each of " +
                         std::to_string(accumulation) + " passes make the same step of " +
                         std::to_string(step));
-    if (limit > 0 && !choice.fits) throw beyond_limit(config, choice);
+    const bool is_host_short =
+        config.memory_host_limit != "auto" && choice.plan.pinned_bytes > choice.pinned_room;
+    if ((limit > 0 && !choice.fits) || is_host_short) throw beyond_limit(config, choice);
     if (const std::int64_t more = choice.plan.arena_bytes - choice.plan.training_bytes; more > 0)
         notes.push_back("evaluation needs " + std::to_string((more + (1 << 20) - 1) >> 20) +
                         " MiB more than training's steps, which the plan holds: lower " +

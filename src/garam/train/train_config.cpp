@@ -81,10 +81,11 @@ void describe_steps(TrainConfig& c, ConfigTable& table) {
         "end (block+tiles, offload+tiles; the last resort of auto) MLPs and projections run "
         "over some hundred tokens at a time, for the longest samples; gradients are then "
         "summed in another order. false as in Transformers; TRL has true.");
-    table.add("train.merge_micro_batches", &c.merge_micro_batches,
-              "On a card, run several of the passes that a step accumulates as one when memory "
-              "allows: auto or false. The loss is normalised by targets, so the step is the same "
-              "but for rounding; the cut is kept on resume.");
+    table.add_choice(
+        "train.merge_micro_batches", c.merge_micro_batches, {"auto", "false"},
+        "On a card, run several of the passes that a step accumulates as one when memory "
+        "allows: auto or false. The loss is normalised by targets, so the step is the same "
+        "but for rounding; the cut is kept on resume.");
     table.add(
         "train.auto_find_batch_size", &c.auto_find_batch_size,
         "Where the plan does not fit the memory, halve per_device_train_batch_size and double "

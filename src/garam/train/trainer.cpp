@@ -440,10 +440,6 @@ fs::path checkpoint_to_resume(const TrainConfig& train, std::vector<std::string>
     return *last.folder;
 }
 
-}  // namespace
-
-namespace {
-
 // A model that takes more than a moment: until it is there nothing else can be told.
 void announce_loading(const PreparedJob& job, const std::vector<TrainObserver*>& observers) {
     constexpr std::int64_t kMoment = std::int64_t{1} << 30;
