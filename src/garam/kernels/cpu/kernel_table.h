@@ -5,10 +5,9 @@
 // pointers, counts and plain structs: shapes, checks, threads and memory are the ops' business, so
 // a kernel never allocates, and any number of threads may be in it at once.
 //
-// Sources of kernels include nothing but this header (with enumerations and plain tables; they call none of the
-// functions beside these) and simd.h: an inline
-// function or template of another header, compiled here for AVX-512 and merged by the linker with its twin from a plain
-// source, would end the program on a lesser processor.
+// Sources of kernels include nothing but this header (with enumerations and plain tables; they call none of the functions
+// beside these) and simd.h: an inline function or template of another header, compiled here for AVX-512 and merged by the
+// linker with its twin from a plain source, would end the program on a lesser processor.
 #pragma once
 
 #include <cstdint>
