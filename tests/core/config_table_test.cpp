@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "garam/core/error.h"
 
 namespace garam {
@@ -281,6 +283,14 @@ TEST(ConfigTable, SuggestsTheNearestKey) {
     suggests("modle", "model");
     EXPECT_EQ(refusal("banana", "1"),
               "a.yaml:3: unknown key banana: `garam config` lists the keys");
+}
+
+TEST(ConfigTable, OfALongKeyNoPartIsLookedUp) {
+    const std::string key(2'000'000, '.');
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_EQ(refusal(key, "1"),
+              "a.yaml:3: unknown key " + key + ": `garam config` lists the keys");
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(30));
 }
 
 TEST(ConfigTable, RefusesKeysOfOtherToolsInAnySection) {

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "garam/core/error.h"
 
@@ -54,6 +56,21 @@ TEST(LoraTargets, ExclusionsAndLayers) {
     EXPECT_TRUE(LoraTargets(settings).contains("model.layers.1.experts.0.q_proj"));
     EXPECT_FALSE(LoraTargets(settings).contains("model.layers.0.experts.1.q_proj"));
     EXPECT_TRUE(LoraTargets(settings).contains(kDown));
+}
+
+TEST(LoraTargets, ALongPathIsNoModules) {
+    EXPECT_EQ(saved_by({"norm"}, kDown), "");
+    EXPECT_EQ(saved_by({"head", "proj"}, kDown + ".inner"), "proj");
+    std::string path;
+    for (int i = 0; i < 1'000'000; ++i)
+        path += ".1";
+    LoraSettings settings{.target_modules = {"all-linear"}, .layers_to_transform = {1}};
+    settings.layers_pattern = {"layers"};
+    const LoraTargets targets(settings);
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_EQ(saved_by(std::vector<std::string>(20'000, "norm"), path), "");
+    EXPECT_TRUE(targets.skips_layer_of(path));
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(30));
 }
 
 TEST(LoraTargets, TheFirstPatternThatFitsGivesRankAndAlpha) {

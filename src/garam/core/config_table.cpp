@@ -29,6 +29,9 @@ std::string_view trim(std::string_view text) {
     return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
+// Beyond this nobody typed it: it is not compared with the known ones.
+constexpr std::size_t kLongestKey = 200;
+
 std::string_view last_part(std::string_view key) {
     return key.substr(key.rfind('.') + 1);
 }
@@ -542,8 +545,8 @@ void ConfigTable::throw_unknown(const std::string& key, const std::string& sourc
         keys.push_back(entry.key);
     }
     // A key below one that is refused, such as gradient_checkpointing_kwargs.use_reentrant.
-    for (std::size_t end = key.rfind('.'); end != std::string::npos && end > 0;
-         end = key.rfind('.', end - 1))
+    for (std::size_t end = key.size() > kLongestKey ? std::string::npos : key.rfind('.');
+         end != std::string::npos && end > 0; end = key.rfind('.', end - 1))
         if (const std::string* advice = advice_against(key.substr(0, end)))
             throw Error(source + ": " + key.substr(0, end) + " is not supported: " + *advice);
     std::string near = nearest(key, keys);
@@ -626,7 +629,7 @@ int edit_distance(std::string_view from, std::string_view to) {
 std::string nearest(std::string_view text, const std::vector<std::string>& candidates) {
     // Keys are typed by people: beyond a third of the letters it is another word. The length bound
     // keeps a hostile key from filling the table.
-    if (text.empty() || text.size() > 200) return "";
+    if (text.empty() || text.size() > kLongestKey) return "";
     std::string best;
     int best_distance = std::max(1, static_cast<int>(text.size()) / 3) + 1;
     for (const std::string& candidate : candidates) {

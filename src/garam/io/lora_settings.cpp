@@ -9,10 +9,14 @@
 namespace garam {
 namespace {
 
+// Of a module; longer ones, which a file can hold, are none's.
+constexpr std::size_t kLongestPath = 200;
+
 // The number of the layer that a module belongs to: the first part of its path that is a number and has
 // a module before and behind it.
 std::optional<std::int64_t> layer_of(const std::string& path,
                                      const std::vector<ModulePattern>& before) {
+    if (path.size() > kLongestPath) return std::nullopt;
     for (std::size_t begin = path.find('.'); begin != std::string::npos;
          begin = path.find('.', begin + 1)) {
         const std::size_t end = path.find('.', begin + 1);
@@ -59,6 +63,7 @@ bool ends_with_module(const std::string& path, const std::string& name) {
 }
 
 std::string saved_by(const std::vector<std::string>& modules, const std::string& path) {
+    if (path.size() > kLongestPath) return {};
     for (const std::string& name : modules) {
         for (std::size_t end = path.size(); end != std::string::npos;
              end = path.rfind('.', end - 1)) {

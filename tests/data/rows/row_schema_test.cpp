@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -194,6 +195,15 @@ TEST_F(RowSchemas, EachRowHasKeysOfItsOwnUnlessTheyAreDeclared) {
     EXPECT_EQ(
         strict.columns_of(Json::parse(R"({"prompt": "a", "completion": "b"})", "row"), "f")->shape,
         RowShape::text);
+}
+
+TEST_F(RowSchemas, ARowMayHaveManyKeys) {
+    std::string row = "{";
+    for (int i = 0; i < 200'000; ++i)
+        row += "\"key" + std::to_string(i) + "\": 1, ";
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_EQ(of(row + "\"text\": \"a\"}").text, "text");
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(30));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Rows of every shape as ids and targets.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -254,6 +255,16 @@ TEST_F(RowShapes, OneBosInEveryShapeOfChat) {
          R"({"instruction": "u", "output": "a"})"})
         EXPECT_EQ(text_of(row),
                   "<bos><|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n");
+}
+
+TEST_F(RowShapes, OneBosOfMany) {
+    setup_.chat_template = "";
+    std::string text;
+    for (int i = 0; i < 1'000'000; ++i)
+        text += "<bos>";
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_EQ(text_of("{\"text\": \"" + text + "a\"}"), "<bos>a<eos>");
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(30));
 }
 
 }  // namespace

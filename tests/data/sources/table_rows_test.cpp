@@ -116,6 +116,21 @@ TEST(Tables, RowsBeyondWhatASmallFileHoldsAreRefused) {
     EXPECT_ERROR(read_all(file("back.arrow")), "back.arrow", "\"list\"", "offsets that go back");
 }
 
+// Thrift makes a list as long as it says before it reads it.
+TEST(Tables, ListsBeyondTheFileAreRefused) {
+    const TempDir dir;
+    std::string bytes = testing::read_file(file("three.parquet"));
+    std::uint32_t length = 0;
+    std::memcpy(&length, &bytes[bytes.size() - 8], sizeof length);
+    // version, then the schema as a list of 3, which says a million now.
+    const std::size_t list = bytes.size() - 8 - length + 3;
+    ASSERT_EQ(bytes.substr(list - 3, 4), "\x15\x04\x19\x3C");
+    bytes.replace(list, 1, "\xFC\xC0\x84\x3D");
+    length += 3;
+    std::memcpy(&bytes[bytes.size() - 8], &length, sizeof length);
+    EXPECT_ERROR(read_all(dir.write("long.parquet", bytes)), "long.parquet", "size limit");
+}
+
 TEST(Tables, CutFilesDoNotEndEarlyInSilence) {
     const TempDir dir;
     for (const char* name : {"three.arrow", "three.parquet"}) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <initializer_list>
 #include <mutex>
+#include <string_view>
+#include <unordered_map>
 
 #include "garam/core/error.h"
 
@@ -51,21 +53,26 @@ class Recogniser {
     Recogniser(const std::vector<ColumnSchema>& declared, const std::vector<Json>& rows,
                const DataConfig& config, const std::string& where)
         : declared_(!declared.empty()), rows_(rows), config_(config), where_(where) {
-        for (const ColumnSchema& column : declared)
+        std::unordered_map<std::string_view, std::size_t> places;  // of columns
+        for (const ColumnSchema& column : declared) {
+            places.emplace(column.name, columns_.size());
             columns_.push_back({column.name, column.type, nullptr, &column});
+        }
         for (const Json& row : rows) {
             for (const auto& [name, value] : row.object()) {
                 if (value.is_null()) {
                     if (!declared_) nulls_.push_back(name);
                     continue;
                 }
-                auto found = std::find_if(columns_.begin(), columns_.end(),
-                                          [&](const Column& one) { return one.name == name; });
-                if (found == columns_.end()) {
+                const auto known = places.find(name);
+                if (known == places.end()) {
                     if (declared_) continue;
-                    found = columns_.insert(columns_.end(), {name, value.kind(), nullptr, nullptr});
+                    places.emplace(name, columns_.size());
+                    columns_.push_back({name, value.kind(), &value, nullptr});
+                    continue;
                 }
-                if (found->example == nullptr) found->example = &value;
+                Column& column = columns_[known->second];
+                if (column.example == nullptr) column.example = &value;
             }
         }
         const std::string text = mapped("text");

@@ -8,6 +8,7 @@
 #include <parquet/schema.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "garam/core/error.h"
 #include "garam/data/sources/arrow/arrow_rows.h"
@@ -58,8 +59,12 @@ class ParquetRows : public FileRows {
 
   private:
     void open(const ColumnNames& only) {
+        parquet::ReaderProperties reading(file_.memory());
+        // Lists are made as long as they say before they are read; each of their items takes a byte at least.
+        reading.set_thrift_container_size_limit(static_cast<std::int32_t>(std::min(
+            static_cast<std::size_t>(reading.thrift_container_size_limit()), file_.size())));
         parquet::arrow::FileReaderBuilder builder;
-        file_.check(builder.Open(file_.stream(), parquet::ReaderProperties(file_.memory())));
+        file_.check(builder.Open(file_.stream(), reading));
         const std::shared_ptr<parquet::FileMetaData> metadata = builder.raw_reader()->metadata();
         rows_ = metadata->num_rows();
         std::vector<int> leaves;

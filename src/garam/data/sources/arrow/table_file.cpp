@@ -42,6 +42,10 @@ TableFile::TableFile(const std::filesystem::path& path)
     if (file_->size() == 0) throw Error(name_ + ": is empty");
 }
 
+std::size_t TableFile::size() const {
+    return file_->size();
+}
+
 std::string_view TableFile::head(std::size_t size) const {
     return {reinterpret_cast<const char*>(file_->data()), std::min(size, file_->size())};
 }

@@ -26,6 +26,7 @@ class TableFile {
     explicit TableFile(const std::filesystem::path& path);
 
     const std::string& name() const { return name_; }
+    std::size_t size() const;
     std::string_view head(std::size_t size) const;
     std::string_view tail(std::size_t size) const;
     // Without copies: what is read from it are pieces of the mapping, which they keep alive.
