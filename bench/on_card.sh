@@ -21,6 +21,7 @@
 #   optimizer    a step under each of AdamW's names beside its bytes
 #   quantized    4-bit weights decoded, made and multiplied, beside a copy
 #   parity4      the card's 4-bit codes beside bitsandbytes' over 10^8 values a type (SITE: the peers' packages)
+#   unsloth_8b   Unsloth on the 8B shape, beside qlora8b: it compiles for longer than the peers' script waits
 #   peers        what users would run instead, on the same shapes (PEERS="bf16", "exaone unsloth unsloth_8b" …)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -241,6 +242,10 @@ part_decode() {
     : >"$log"
     limited 60 "$log" "$WORK/bin/decode_bench" || note "decode_bench: ended with $?"
     tee -a "$SUMMARY" <"$log"
+}
+part_unsloth_8b() {
+    (cd "$CARD/peers" && sed 's/unsloth_8b) one $p 120/unsloth_8b) one $p 300/' run.sh >run_longer.sh &&
+        OUT=$OUT BUDGET=$((SECONDS_LEFT - SECONDS)) bash run_longer.sh unsloth_8b) | tee -a "$SUMMARY"
 }
 part_peers() {
     (cd "$CARD/peers" && OUT=$OUT BUDGET=$((SECONDS_LEFT - SECONDS)) bash run.sh ceilings ${PEERS:-bf16}) | tee -a "$SUMMARY"
