@@ -10,6 +10,7 @@
 #include "garam/app/standard_output.h"
 #include "garam/core/error.h"
 #include "garam/io/interruptible_writing.h"
+#include "garam/text/unicode.h"
 
 namespace garam {
 
@@ -288,7 +289,7 @@ std::string begin_of(std::string_view text) {
     constexpr std::size_t kShown = 200;
     if (text.size() <= kShown) return std::string(text);
     std::size_t end = kShown;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)  // within a character
+    while (end > 0 && is_utf8_continuation(text[end]))
         --end;
     return std::string(text.substr(0, end)) + "…";
 }

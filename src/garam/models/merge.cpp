@@ -240,11 +240,9 @@ float16 rounded(double value) {
     return float16(rounded_to_odd(value));
 }
 
-void check_range(const std::string& tensor, std::int64_t element, float value, DType dtype,
-                 const char* advice) {
-    if (!std::isfinite(value))
-        throw Error(tensor + ": element " + std::to_string(element) + " is beyond the range of " +
-                    std::string(name_of(dtype)) + ": " + advice);
+void fail_range(const std::string& tensor, std::int64_t element, DType dtype, const char* advice) {
+    throw Error(tensor + ": element " + std::to_string(element) + " is beyond the range of " +
+                std::string(name_of(dtype)) + ": " + advice);
 }
 
 namespace {
@@ -258,8 +256,9 @@ void write_tensor(SafetensorsWriter& writer, const StoredTensor& tensor,
     weights.for_each_row(tensor, [&](std::int64_t o, const double* row) {
         for (std::int64_t i = 0; i < columns; ++i) {
             const T value = rounded<T>(row[i]);
-            check_range(tensor.name, o * columns + i, static_cast<float>(value), dtype_of<T>::value,
-                        "write f32 or bf16 instead");
+            if (!std::isfinite(static_cast<float>(value)))
+                fail_range(tensor.name, o * columns + i, dtype_of<T>::value,
+                           "write f32 or bf16 instead");
             out[static_cast<std::size_t>(o * columns + i)] = value;
         }
     });

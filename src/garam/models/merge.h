@@ -64,9 +64,9 @@ class MergedWeights {
 template <typename T>
 T rounded(double value);
 
-// `value` is the tensor's element as `dtype` has it: throws Error naming both and what to do where it is not finite.
-void check_range(const std::string& tensor, std::int64_t element, float value, DType dtype,
-                 const char* advice);
+// Throws Error: the tensor's element is not finite as `dtype` has it; `advice` says what to do.
+[[noreturn]] void fail_range(const std::string& tensor, std::int64_t element, DType dtype,
+                             const char* advice);
 
 struct MergeOptions {
     // f32, f16 or bf16 for every tensor. Unset: a Hugging Face base keeps each tensor's own; a GGUF base

@@ -1,6 +1,7 @@
 #include "garam/models/quantize_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -108,10 +109,10 @@ class ModelQuantizer {
         return {{{tensor.name, dtype_, tensor.shape}}, [this, &tensor](SafetensorsWriter& writer) {
                     const auto put = [&](const auto& values) {
                         for (std::size_t i = 0; i < values.size(); ++i)
-                            check_range(tensor.name, static_cast<std::int64_t>(i),
-                                        static_cast<float>(values[i]), dtype_,
-                                        "all that is not quantised is written in the linears' "
-                                        "type, give a model in bf16 or f32");
+                            if (!std::isfinite(static_cast<float>(values[i])))
+                                fail_range(tensor.name, static_cast<std::int64_t>(i), dtype_,
+                                           "all that is not quantised is written in the linears' "
+                                           "type, give a model in bf16 or f32");
                         writer.write(tensor.name, values.data(),
                                      static_cast<std::int64_t>(values.size() * sizeof(values[0])));
                     };

@@ -130,8 +130,9 @@ void Pattern::find_all(std::string_view text, std::vector<ByteSpan>& out) const 
     for (std::size_t at = 0; at < text.size();) {
         int found = PCRE2_ERROR_MATCHLIMIT;
         for (const std::uint32_t limit : kMatchLimits) {
-            if (limit > kMatchLimits[0] && limit > patience) break;
-            if (limit > kMatchLimits[0]) patience -= limit;
+            const bool is_again = limit > kMatchLimits[0];
+            if (is_again && limit > patience) break;
+            patience -= is_again ? limit : 0;
             pcre2_set_match_limit(workspace.context.get(), limit);
             // The text was checked once; checking it in each call would be quadratic.
             found = pcre2_match(compiled_->code.get(), subject, text.size(), at,

@@ -31,11 +31,12 @@ WordPieceModel::WordPieceModel(const Json& model, const Vocabulary& vocabulary,
                         "; 0 to 10000 are supported");
         longest_word_ = static_cast<std::size_t>(most);
     }
-    for (std::int32_t token = 0; token < vocabulary.size(); ++token)
-        longest_token_ = std::max(longest_token_, vocabulary.token(token).size());
-    is_size_.resize(longest_token_ + 1);
-    for (std::int32_t token = 0; token < vocabulary.size(); ++token)
-        is_size_[vocabulary.token(token).size()] = true;
+    for (std::int32_t token = 0; token < vocabulary.size(); ++token) {
+        const std::size_t size = vocabulary.token(token).size();
+        if (size >= is_size_.size()) is_size_.resize(size + 1);
+        is_size_[size] = true;
+        longest_token_ = std::max(longest_token_, size);
+    }
 }
 
 void WordPieceModel::encode(std::string_view piece, std::vector<BpeModel::Token>& out) const {
@@ -54,7 +55,7 @@ void WordPieceModel::encode(std::string_view piece, std::vector<BpeModel::Token>
             token.pop_back();  // no half characters
         known = false;
         for (; token.size() > head;) {
-            const bool may_be = token.size() <= longest_token_ && is_size_[token.size()];
+            const bool may_be = token.size() < is_size_.size() && is_size_[token.size()];
             if (const auto id = may_be ? vocabulary_.find(token) : std::nullopt) {
                 const auto end = begin + static_cast<std::uint32_t>(token.size() - head);
                 out.push_back({*id, begin, end});

@@ -301,7 +301,7 @@ Value call_method(const Value& value, std::string_view name, const Arguments& ar
         return call_text_method(*text, name, arguments, budget);
     }
     if (value.dict() != nullptr) {
-        budget.step(static_cast<std::int64_t>(value.dict()->entries.size() / 16));
+        budget.pass(value.dict()->entries.size());
         return call_dict_method(*value.dict(), name, arguments);
     }
     if (const Loop* loop = value.loop(); loop != nullptr && name == "cycle") {
