@@ -19,73 +19,12 @@
 #include <algorithm>
 
 #include "garam/kernels/cuda/early_launch.cuh"
-#include "garam/kernels/cuda/four_bit.cuh"
-#include "garam/kernels/cuda/quantized_row_matmul.h"
-#include "garam/kernels/cuda/row_input.cuh"
+#include "garam/kernels/cuda/quantized_row_block.cuh"
 
 namespace garam::cuda {
 namespace {
 
 using namespace quantized_row;
-
-// One of the weights, whose rows follow those of the one before.
-struct Part {
-    const std::uint8_t* codes = nullptr;
-    const void* absmax = nullptr;
-    const float* nested_absmax = nullptr;  // nullptr: not double
-    const float* offset = nullptr;
-    int block_shift = 0, nested_shift = 0;
-    int first_row = 0, rows = 0;
-    int first_block = 0, blocks = 0;
-    int rows_each = 0, rows_more = 0;  // of a block; so many of the first have one more
-};
-
-struct Work : MadeRow {
-    Part parts[kMostParts];
-    int part_count = 1;
-    float table[kCodes] = {};
-    float map[kMapCodes] = {};                                // of double quantisation
-    std::uint32_t vectors_of_row = 1, by_vectors_of_row = 0;  // of four scales, and 2^32 through it
-    int m = 0;
-    std::int64_t k = 0;
-    Rows a;
-    int tail_columns = 0;
-    Rows tail, tail_weight;
-    Rows addend;
-    const void* bias = nullptr;
-    Rows c;
-    bool c_is_bf16 = false;
-    float pair_scale = 1;  // of the values that are multiplied
-    float alpha = 1;       // with pair_scale divided out
-    float tail_alpha = 1;
-};
-
-__device__ __forceinline__ void prefetch(const void* place) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(place));
-}
-// Codes that this block alone reads; their neighbours come to L2 with them. Nothing is read when `inside` is false,
-// and x has no meaning then.
-__device__ __forceinline__ void load_codes_if(bool inside, std::uint32_t (&x)[4],
-                                              const std::uint8_t* place) {
-    asm volatile(
-        "{ .reg .pred inside; setp.ne.u32 inside, %5, 0;\n"
-        "@inside ld.global.nc.L1::no_allocate.L2::256B.v4.b32 {%0, %1, %2, %3}, [%4]; }\n"
-        : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-        : "l"(place), "r"(static_cast<std::uint32_t>(inside)));
-}
-// x stays as it was when `inside` is false. What lies there is never written again.
-__device__ __forceinline__ void load_shared_16_if(bool inside, std::uint32_t (&x)[4],
-                                                  std::uint32_t shared) {
-    asm("{ .reg .pred inside; setp.ne.u32 inside, %5, 0;\n"
-        "@inside ld.shared.v4.b32 {%0, %1, %2, %3}, [%4]; }\n"
-        : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3])
-        : "r"(shared), "r"(static_cast<std::uint32_t>(inside)));
-}
-
-__device__ __forceinline__ float element_of(const void* data, bool is_bf16, std::int64_t i) {
-    return is_bf16 ? to_float(static_cast<const Bf16*>(data)[i])
-                   : static_cast<const float*>(data)[i];
-}
 
 struct InSteps {
     __device__ __forceinline__ static constexpr int of(int vector) { return vector_place(vector); }
@@ -180,11 +119,6 @@ struct Scales {
     }
 };
 
-// Codes that a lane reads for a step, of rows lane / 4 and lane / 4 + 8.
-struct Codes {
-    std::uint32_t low[4], high[4];
-};
-
 // Of kSets * 8 / kRuns rows of a.
 template <RowInput kInput, int kRuns, int kSets>
 __global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)  // without spills
@@ -197,15 +131,10 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)  // without spil
     const int warp = __shfl_sync(0xffffffffu, thread / kWarp, 0);  // known to be the same in all
     const int m = work.m;
     const int k = static_cast<int>(work.k);
-    int number = 0;
-    while (number + 1 < work.part_count &&
-           static_cast<int>(blockIdx.x) >= work.parts[number + 1].first_block)
-        ++number;
-    const Part& part = work.parts[number];
-    const int block = static_cast<int>(blockIdx.x) - part.first_block;
-    const int first_row = block * part.rows_each + min(block, part.rows_more);
-    const int weight_rows = part.rows_each + (block < part.rows_more ? 1 : 0);
-    const std::int64_t first_column = part.first_row + first_row;  // of c
+    const OwnRows own = OwnRows::of(work);
+    const Part& part = *own.part;
+    const int first_row = own.first_row;
+    const int weight_rows = own.rows;
     const int tiles = (weight_rows + kTile - 1) / kTile;
     const int steps = (k + kStep - 1) / kStep;  // of a tile
     const Layout at = layout_of(m, k, weight_rows);
@@ -217,9 +146,8 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)  // without spil
     let_next_begin();
 
     const int total = tiles * steps;
-    const auto begin_of = [&](int w) { return w * total / kWarps; };
-    const int begin = begin_of(warp);
-    const int end = begin_of(warp + 1);
+    const int begin = warp_begin(warp, total);
+    const int end = warp_begin(warp + 1, total);
     int tile = begin / steps;
     int step = begin - tile * steps;
 
@@ -271,15 +199,7 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)  // without spil
     Row::begin(work, rows);
     copy_async_commit();
 
-    // Tables: a value a lane, of which four lines of pairs are written at once.
-    const std::uint32_t value = pack(work.table[lane % kCodes] * work.pair_scale, 0.0f) & 0xffffu;
-    for (int line = 4 * warp; line < kPairs; line += 4 * kWarps) {
-        const int code = line + lane / 8;
-        const std::uint32_t first = __shfl_sync(0xffffffffu, value, code / kCodes);
-        const std::uint32_t pair = first | __shfl_sync(0xffffffffu, value, code % kCodes) << 16;
-        *reinterpret_cast<uint4*>(base + code * kLine + lane % 8 * 16) =
-            make_uint4(pair, pair, pair, pair);
-    }
+    write_pairs(work, base);
     float offset = 0;
     if (part.nested_absmax != nullptr) {
         offset = *part.offset;
@@ -287,11 +207,7 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)  // without spil
         __syncthreads();
     }
     scales.end(base, map, offset);
-    const auto* const tail_weight = static_cast<const Bf16*>(work.tail_weight.data);
-    for (int i = thread; work.tail_columns > 0 && i < weight_rows; i += kThreads) {
-        for (int column = 0; column < work.tail_columns; column += 64)
-            prefetch(tail_weight + (first_column + i) * work.tail_weight.pitch + column);
-    }
+    prefetch_tail_weight(work, own);
     wait_for_previous();
 
     const int row_vectors = steps * kStepVectors;
@@ -311,26 +227,10 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)  // without spil
             rows[InSteps::of(v)] = make_uint4(0, 0, 0, 0);
         Row::write(work, rows, shared);
     }
-    // What is added to sum number i of the block; of a thread's first one now, while the rows come.
-    const auto added = [&](int i) {
-        const int a_row = i / weight_rows;
-        const std::int64_t column = first_column + i - a_row * weight_rows;
-        float sum = 0;
-        if (work.tail_columns > 0) {
-            const Bf16* const own_tail =
-                static_cast<const Bf16*>(work.tail.data) + a_row * work.tail.pitch;
-            for (int v = 0; v < work.tail_columns / kElements; ++v)
-                sum = add_products(load_vector_of(own_tail, v),
-                                   load_vector_of(tail_weight + column * work.tail_weight.pitch, v),
-                                   sum);
-            sum *= work.tail_alpha;
-        }
-        if (work.addend.data != nullptr)
-            sum += element_of(work.addend.data, work.c_is_bf16, a_row * work.addend.pitch + column);
-        if (work.bias != nullptr) sum += element_of(work.bias, work.c_is_bf16, column);
-        return sum;
-    };
-    const float first_added = thread < weight_rows * m ? added(thread) : 0.0f;
+    // Of a thread's first sum now, while the rows come.
+    const float first_added = thread < weight_rows * m
+                                  ? added(work, own, thread / weight_rows, thread % weight_rows)
+                                  : 0.0f;
     copy_async_wait<0>();
     __syncthreads();
 
@@ -393,8 +293,8 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)  // without spil
 #pragma unroll
         for (int s = 0; s < kSets; ++s) {
             const auto& p = product[s];
-            sum[s][0] = fmaf(low.y, p[0][1] + p[1][1], fmaf(low.x, p[0][0] + p[1][0], sum[s][0]));
-            sum[s][1] = fmaf(high.y, p[0][3] + p[1][3], fmaf(high.x, p[0][2] + p[1][2], sum[s][1]));
+            sum[s][0] += scaled(p[0][0] + p[1][0], low.x, p[0][1] + p[1][1], low.y);
+            sum[s][1] += scaled(p[0][2] + p[1][2], high.x, p[0][3] + p[1][3], high.y);
         }
         scale += kRuns;
         if (++step == steps || is_last) {
@@ -442,20 +342,17 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)  // without spil
     for (int i = thread; i < weight_rows * m; i += kThreads) {
         const int a_row = i / weight_rows;
         const int row = i - a_row * weight_rows;
-        const int own = row / kTile;
+        const int own_tile = row / kTile;
         float whole = sums[row * m + a_row];
 #pragma unroll 4
         for (int w = 1; w < kWarps; ++w) {
-            const int b = begin_of(w);
-            if (b > own * steps && b < (own + 1) * steps && b < begin_of(w + 1))
+            const int b = warp_begin(w, total);
+            if (b > own_tile * steps && b < (own_tile + 1) * steps && b < warp_begin(w + 1, total))
                 whole += continued[(w * kTile + row % kTile) * m + a_row];
         }
-        const float result = work.alpha * whole + (i == thread ? first_added : added(i));
-        const std::int64_t to = a_row * work.c.pitch + first_column + row;
-        if (work.c_is_bf16)
-            static_cast<Bf16*>(work.c.data)[to] = from_float<Bf16>(result);
-        else
-            static_cast<float*>(work.c.data)[to] = result;
+        write_result(
+            work, own, a_row, row,
+            work.alpha * whole + (i == thread ? first_added : added(work, own, a_row, row)));
     }
 }
 
@@ -476,74 +373,69 @@ int runs_of(const QuantizedRowMatmul& x) {
 }
 
 // Divides the parts' rows among blocks, one a multiprocessor where they can take as many, by whole tiles where there are
-// enough. Returns the bytes of the largest block's shared memory.
-int divide(Work& work, int runs, unsigned& blocks) {
+// enough.
+Blocks divide(Work& work, int runs) {
     const std::int64_t most_rows = most_weight_rows(work.k, runs);
     const std::int64_t at_once = multiprocessors();
     std::int64_t tiles = 0;
     for (int p = 0; p < work.part_count; ++p)
         tiles += ceil_div(work.parts[p].rows, kTile);
-    std::int64_t rows = 0;
-    blocks = 0;
+    Blocks blocks;
     for (int p = 0; p < work.part_count; ++p) {
         Part& part = work.parts[p];
         const std::int64_t own = ceil_div(part.rows, kTile);
         const std::int64_t share = tiles <= at_once ? own : own * at_once / tiles;
-        part.first_block = static_cast<int>(blocks);
+        part.first_block = static_cast<int>(blocks.count);
         part.blocks =
             static_cast<int>(std::max<std::int64_t>({share, ceil_div(part.rows, most_rows), 1}));
         part.rows_each = part.rows / part.blocks;
         part.rows_more = part.rows % part.blocks;
-        blocks += static_cast<unsigned>(part.blocks);
-        rows = std::max(rows, ceil_div(part.rows, part.blocks));
+        blocks.count += static_cast<unsigned>(part.blocks);
+        blocks.rows = std::max(blocks.rows, ceil_div(part.rows, part.blocks));
     }
-    return static_cast<int>(layout_of(work.m, work.k, rows).bytes);
+    return blocks;
 }
 
 template <RowInput kInput, int kRuns, int kSets>
-void launch(StreamHandle stream, Work work, bool early) {
+void launch(StreamHandle stream, const Work& work, const Blocks& blocks, bool early) {
     const auto kernel = quantized_row_matmul_kernel<kInput, kRuns, kSets>;
-    unsigned blocks = 0;
-    const int bytes = divide(work, kRuns, blocks);
-    work.vectors_of_row =
-        static_cast<std::uint32_t>(std::max<std::int64_t>(work.k * kRuns / kStep / 4, 1));
-    work.by_vectors_of_row =
-        static_cast<std::uint32_t>(((std::uint64_t{1} << 32) - 1) / work.vectors_of_row + 1);
+    const int bytes = static_cast<int>(layout_of(work.m, work.k, blocks.rows).bytes);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);
     if (early)
-        launch_early(kernel, dim3(blocks), kThreads, bytes, stream, work);
+        launch_early(kernel, dim3(blocks.count), kThreads, bytes, stream, work);
     else
-        kernel<<<blocks, kThreads, static_cast<std::size_t>(bytes), stream>>>(work);
+        kernel<<<blocks.count, kThreads, static_cast<std::size_t>(bytes), stream>>>(work);
     check_launch("quantized_row_matmul");
 }
 
 template <RowInput kInput, int kRuns>
-void launch_for(StreamHandle stream, const Work& work, bool early) {
+void launch_for(StreamHandle stream, const Work& work, const Blocks& blocks, bool early) {
     if constexpr (kInput == RowInput::given) {
-        if (work.m > 8 / kRuns) return launch<kInput, kRuns, 4>(stream, work, early);
+        if (work.m > 8 / kRuns) return launch<kInput, kRuns, 4>(stream, work, blocks, early);
     }
-    launch<kInput, kRuns, 1>(stream, work, early);
+    launch<kInput, kRuns, 1>(stream, work, blocks, early);
 }
 template <RowInput kInput>
-void launch_for(StreamHandle stream, int runs, const Work& work, bool early) {
+void launch_for(StreamHandle stream, int runs, const Work& work, const Blocks& blocks, bool early) {
     if (runs == 2)
-        launch_for<kInput, 2>(stream, work, early);
+        launch_for<kInput, 2>(stream, work, blocks, early);
     else
-        launch_for<kInput, 4>(stream, work, early);
+        launch_for<kInput, 4>(stream, work, blocks, early);
 }
 
-void launch_for(StreamHandle stream, RowInput input, int runs, const Work& work, bool early) {
+void launch_for(StreamHandle stream, RowInput input, int runs, const Work& work,
+                const Blocks& blocks, bool early) {
     switch (input) {
         case RowInput::given:
-            return launch_for<RowInput::given>(stream, runs, work, early);
+            return launch_for<RowInput::given>(stream, runs, work, blocks, early);
         case RowInput::rms_norm:
-            return launch_for<RowInput::rms_norm>(stream, runs, work, early);
+            return launch_for<RowInput::rms_norm>(stream, runs, work, blocks, early);
         case RowInput::silu_mul:
-            return launch_for<RowInput::silu_mul>(stream, runs, work, early);
+            return launch_for<RowInput::silu_mul>(stream, runs, work, blocks, early);
         case RowInput::gelu_tanh_mul:
-            return launch_for<RowInput::gelu_tanh_mul>(stream, runs, work, early);
+            return launch_for<RowInput::gelu_tanh_mul>(stream, runs, work, blocks, early);
     }
 }
 
@@ -554,9 +446,13 @@ bool in_vectors(const Rows& rows, std::int64_t count) {
     return is_aligned(rows.data) && (count == 1 || rows.pitch % kElements == 0);
 }
 
+std::int64_t most_shared(const QuantizedRowMatmul& x) {
+    return std::max(x.shared_bytes - 1024, kMostShared);
+}
+
 // Rows of a that fit a block's memory beside the rest, of those that one product takes.
 std::int64_t rows_at_once(const QuantizedRowMatmul& x, int runs) {
-    const std::int64_t most = std::max(x.shared_bytes - 1024, kMostShared);
+    const std::int64_t most = most_shared(x);
     const std::int64_t k = x.weights[0].columns;
     if (most_weight_rows(k, runs) == 0) return 0;
     std::int64_t rows = std::min<std::int64_t>(x.m, 32 / runs);
@@ -625,6 +521,11 @@ void multiply(StreamHandle stream, const QuantizedRowMatmul& x) {
     work.pair_scale = pair_scale_of(x.weights[0].format);
     work.alpha = x.alpha / work.pair_scale;
     work.tail_alpha = x.alpha;
+    work.vectors_of_row =
+        static_cast<std::uint32_t>(std::max<std::int64_t>(work.k * runs / kStep / 4, 1));
+    work.by_vectors_of_row =
+        static_cast<std::uint32_t>(((std::uint64_t{1} << 32) - 1) / work.vectors_of_row + 1);
+    const Blocks blocks = divide(work, runs);
     const std::int64_t size = x.c_is_bf16 ? 2 : 4;
     for (std::int64_t row = 0; row < x.m; row += most) {
         work.m = static_cast<int>(std::min(most, x.m - row));
@@ -632,7 +533,11 @@ void multiply(StreamHandle stream, const QuantizedRowMatmul& x) {
         work.tail = from_row(x.tail, row, 2);
         work.addend = from_row(x.addend, row, size);
         work.c = from_row(x.c, row, size);
-        launch_for(stream, x.input, runs, work, x.weight_is_settled && row == 0);
+        const bool early = x.weight_is_settled && row == 0;
+        if (work.m == 1 && runs == 2 &&
+            multiply_one_row(stream, x.input, work, blocks, most_shared(x), early))
+            continue;
+        launch_for(stream, x.input, runs, work, blocks, early);
     }
 }
 

@@ -207,7 +207,8 @@ Rows from_row(const Rows& rows, std::int64_t row, std::int64_t bytes) {
 }  // namespace
 
 void quantized_rows_plain(StreamHandle stream, const QuantizedRowMatmul& x) {
-    GARAM_CHECK(x.input == RowInput::given, "the row is to be made before this product");
+    GARAM_CHECK(x.input == RowInput::given && x.parts == 1,
+                "the row is to be made, and its weights parted, before this product");
     const std::int64_t in_bytes = x.a_is_bf16 ? 2 : 4;
     const std::int64_t out_bytes = x.c_is_bf16 ? 2 : 4;
     for (std::int64_t row = 0; row < x.m; row += kMostRows) {
