@@ -25,7 +25,8 @@
 #   peers        what users would run instead, on the same shapes (PEERS="bf16", "exaone unsloth unsloth_8b" …)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly CARD=$PWD/.card OUT=${OUT:-/tmp} WORK=${TMPDIR:-/tmp}/garam-card
+export OUT=${OUT:-/tmp} # the peers' scripts read it
+readonly CARD=$PWD/.card OUT WORK=${TMPDIR:-/tmp}/garam-card
 SECONDS_LEFT=570
 [ "${1:-}" != --seconds ] || { SECONDS_LEFT=$2; shift 2; }
 mkdir -p "$OUT"
@@ -245,10 +246,10 @@ part_decode() {
 }
 part_unsloth_8b() {
     (cd "$CARD/peers" && sed 's/unsloth_8b) one $p 120/unsloth_8b) one $p 300/' run.sh >run_longer.sh &&
-        OUT=$OUT BUDGET=$((SECONDS_LEFT - SECONDS)) bash run_longer.sh unsloth_8b) | tee -a "$SUMMARY"
+        BUDGET=$((SECONDS_LEFT - SECONDS)) bash run_longer.sh unsloth_8b) | tee -a "$SUMMARY"
 }
 part_peers() {
-    (cd "$CARD/peers" && OUT=$OUT BUDGET=$((SECONDS_LEFT - SECONDS)) bash run.sh ceilings ${PEERS:-bf16}) | tee -a "$SUMMARY"
+    (cd "$CARD/peers" && BUDGET=$((SECONDS_LEFT - SECONDS)) bash run.sh ceilings ${PEERS:-bf16}) | tee -a "$SUMMARY"
 }
 
 note "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader)"

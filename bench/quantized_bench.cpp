@@ -1,7 +1,7 @@
 // Decoding, quantising and multiplying with 4-bit weights on a card, beside the rate of a copy in the same run: the
 // matrices of the 2.4B and of an 8B shape, as many of each as outgrow the card's cache, in recorded runs.
 //
-//   quantized_bench [device [matrix]]      cuda and all of them unless named
+//   quantized_bench [device [matrix [part]]]      cuda and all of them unless named; lines with this part of their name
 //
 // A line has the median of the runs and half the distance of their quartiles, the bytes that the work must move a
 // second, and these as a part of the copy's. bf16 products of the same shapes stand beside those of codes.
@@ -26,6 +26,7 @@ namespace {
 constexpr std::int64_t kCached = std::int64_t{160} << 20;  // bytes that no cache holds
 constexpr std::int64_t kCopied = std::int64_t{1} << 30;
 constexpr int kRepeats = 15;
+constexpr std::int64_t kRuns = 32;  // at least, of a recording
 constexpr float kEps = 1e-5f;
 
 struct Matrix {
@@ -39,16 +40,16 @@ struct Timing {
 
 class Bench {
   public:
-    explicit Bench(const DeviceProfile& profile)
-        : device_(make_device(profile)),
+    Bench(const DeviceProfile& profile, std::string part)
+        : part_(std::move(part)),
+          device_(make_device(profile)),
           arena_(*device_, std::int64_t{3} << 30),
           stream_(*device_, arena_, meter_) {}
 
     void measure_copy() {
         const ScratchScope scope(arena_);
-        const Tensor from = arena_.scratch(DType::bf16, {1024, kCopied / 2048});
+        const Tensor from = random(1024, kCopied / 2048);
         const Tensor to = arena_.scratch(DType::bf16, {1024, kCopied / 2048});
-        clear(stream_, from);
         const Timing t = time(1, [&](std::int64_t) { cast(stream_, from, to); });
         copy_ = 2.0 * static_cast<double>(kCopied) / t.median;
         std::printf("copy of 1 GiB: %.1f GB/s, spread %.1f %%\n", copy_ * 1e-9,
@@ -65,6 +66,11 @@ class Bench {
     }
 
   private:
+    // Whether the part asked for begins with the name of other weights.
+    bool is_of_another(const std::string& name) const {
+        const auto begins = [&](const char* kind) { return part_.rfind(kind, 0) == 0; };
+        return (begins("nf4 ") || begins("fp4 ") || begins("bf16")) && !begins(name.c_str());
+    }
     static double bytes_of(const QuantizedMatrix& matrix) {
         double bytes = static_cast<double>(matrix.codes.bytes() + matrix.absmax.bytes());
         if (matrix.is_double()) bytes += static_cast<double>(matrix.nested_absmax.bytes() + 4);
@@ -103,6 +109,7 @@ class Bench {
         const ScratchScope scope(arena_);
         const std::string label = std::string(format == QuantFormat::nf4 ? "nf4" : "fp4") +
                                   (is_double ? " double" : " plain");
+        if (is_of_another(label)) return;
         const Tensor values = random(shape.rows, shape.columns);
         std::vector<QuantizedMatrix> matrices;
         std::vector<Tensor> decoded;
@@ -147,6 +154,7 @@ class Bench {
         });
     }
     void products_of_bf16(const Matrix& shape) {
+        if (is_of_another("bf16")) return;
         const ScratchScope scope(arena_);
         const double dense = 2.0 * static_cast<double>(shape.rows * shape.columns);
         const std::int64_t count =
@@ -164,18 +172,20 @@ class Bench {
 
     void row(const std::string& name, double bytes, std::int64_t runs,
              const std::function<void(std::int64_t)>& work) {
+        if (name.find(part_) == std::string::npos) return;
         const Timing t = time(runs, work);
         const double rate = bytes / t.median;
         std::printf("    %-28s %9.2f us, spread %4.1f %% %9.1f GB/s %7.1f %%\n", name.c_str(),
                     t.median * 1e6, 100 * t.spread / t.median, rate * 1e-9, 100 * rate / copy_);
         std::fflush(stdout);
     }
-    // Of one of `runs` in a row.
-    Timing time(std::int64_t runs, const std::function<void(std::int64_t)>& work) {
+    // Of one of many in a row, as the products of a layer are: the launch of a recording counts little.
+    Timing time(std::int64_t different, const std::function<void(std::int64_t)>& work) {
+        const std::int64_t runs = different * ((kRuns + different - 1) / different);
         work(0);  // loads kernels, which is not for a recording
         device_->begin_recording(stream_.queue());
         for (std::int64_t i = 0; i < runs; ++i)
-            work(i);
+            work(i % different);
         const auto recorded = device_->end_recording(stream_.queue());
         std::vector<double> seconds;
         for (int repeat = 0; repeat <= kRepeats; ++repeat) {
@@ -192,6 +202,7 @@ class Bench {
         return {seconds[n / 2], (seconds[n * 3 / 4] - seconds[n / 4]) / 2};
     }
 
+    std::string part_;  // of a line's name
     std::unique_ptr<Device> device_;
     Arena arena_;
     Meter meter_;
@@ -210,7 +221,7 @@ int main(int argc, char** argv) {
         return 1;
     }
     std::printf("%s\n", profile.name.c_str());
-    garam::bench::Bench bench(profile);
+    garam::bench::Bench bench(profile, argc > 3 ? argv[3] : "");
     bench.measure_copy();
     for (const Matrix& shape :
          {Matrix{"2.4B qkv", 3840, 2560}, Matrix{"2.4B o", 2560, 2560},

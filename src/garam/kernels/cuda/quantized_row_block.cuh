@@ -84,11 +84,12 @@ __device__ __forceinline__ int warp_begin(int w, int total) {
 }
 
 // A value a lane, of which four lines of pairs are written at once.
+template <int kBlock>
 __device__ __forceinline__ void write_pairs(const Work& work, char* lines) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     const std::uint32_t value = pack(work.table[lane % kCodes] * work.pair_scale, 0.0f) & 0xffffu;
-    for (int line = 4 * warp; line < kPairs; line += 4 * kWarps) {
+    for (int line = 4 * warp; line < kPairs; line += 4 * (kBlock / kWarp)) {
         const int code = line + lane / 8;
         const std::uint32_t first = __shfl_sync(0xffffffffu, value, code / kCodes);
         const std::uint32_t pair = first | __shfl_sync(0xffffffffu, value, code % kCodes) << 16;
@@ -97,10 +98,11 @@ __device__ __forceinline__ void write_pairs(const Work& work, char* lines) {
     }
 }
 
+template <int kBlock>
 __device__ __forceinline__ void prefetch_tail_weight(const Work& work, const OwnRows& own) {
     const auto* const weight = static_cast<const Bf16*>(work.tail_weight.data);
     for (int i = static_cast<int>(threadIdx.x); work.tail_columns > 0 && i < own.rows;
-         i += kThreads) {
+         i += kBlock) {
         for (int column = 0; column < work.tail_columns; column += 64)
             prefetch(weight + (own.first_column + i) * work.tail_weight.pitch + column);
     }
@@ -133,9 +135,13 @@ __device__ __forceinline__ void write_result(const Work& work, const OwnRows& ow
         static_cast<float*>(work.c.data)[to] = result;
 }
 
+// Divides the parts' rows among blocks of at most most_rows each, one a multiprocessor where they can take as many, by
+// whole tiles of tile_rows where there are enough.
+Blocks divide(Work& work, std::int64_t tile_rows, std::int64_t most_rows);
+
 // For one row of a. False, and nothing is done, where it needs more than most_bytes of shared memory, where rows do not
-// begin with a block of codes, and where some parts have double quantisation and others not.
-bool multiply_one_row(StreamHandle stream, RowInput input, const Work& work, const Blocks& blocks,
+// begin with a block of codes, and where a part has no double quantisation.
+bool multiply_one_row(StreamHandle stream, RowInput input, const Work& work,
                       std::int64_t most_bytes, bool early);
 
 }  // namespace garam::cuda::quantized_row

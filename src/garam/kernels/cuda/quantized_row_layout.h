@@ -47,7 +47,7 @@ constexpr std::int64_t scale_pitch(std::int64_t k, int runs) {
     return (ceil_div(k, kStep) * runs / 2 | 1) * 2;
 }
 // Rows of the weight that a block takes, whole tiles; 0: none. However many rows of a there are, so that each has the
-// same bits alone and among others.
+// same bits among any others; alone it may be summed in another order (quantized_one_row.cu).
 constexpr std::int64_t most_weight_rows(std::int64_t k, int runs) {
     const std::int64_t scales = kMostScales / scale_pitch(k, runs);
     return (scales < kMostWeightRows ? scales : kMostWeightRows) / kTile * kTile;

@@ -25,6 +25,15 @@ __device__ __forceinline__ void load_codes_if(bool inside, std::uint32_t (&x)[4]
         : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
         : "l"(place), "r"(static_cast<std::uint32_t>(inside)));
 }
+// The same of codes that prefetch() has asked for: nothing else comes with them.
+__device__ __forceinline__ void load_asked_codes_if(bool inside, std::uint32_t (&x)[4],
+                                                    const std::uint8_t* place) {
+    asm volatile(
+        "{ .reg .pred inside; setp.ne.u32 inside, %5, 0;\n"
+        "@inside ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4]; }\n"
+        : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+        : "l"(place), "r"(static_cast<std::uint32_t>(inside)));
+}
 // x stays as it was when `inside` is false. What lies there is never written again.
 __device__ __forceinline__ void load_shared_16_if(bool inside, std::uint32_t (&x)[4],
                                                   std::uint32_t shared) {

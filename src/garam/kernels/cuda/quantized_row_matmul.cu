@@ -16,12 +16,40 @@
 //
 // A warp multiplies kStages steps while it loads as many, and has asked for kAhead more to come to L2 at its
 // beginning. A tile's sum may be cut between warps: the parts are added in the warps' order.
+//
+// One row of a against weights with double quantisation goes by quantized_one_row.cu, where that fits.
 #include <algorithm>
 
 #include "garam/kernels/cuda/early_launch.cuh"
 #include "garam/kernels/cuda/quantized_row_block.cuh"
 
 namespace garam::cuda {
+
+namespace quantized_row {
+
+Blocks divide(Work& work, std::int64_t tile_rows, std::int64_t most_rows) {
+    const std::int64_t at_once = multiprocessors();
+    std::int64_t tiles = 0;
+    for (int p = 0; p < work.part_count; ++p)
+        tiles += ceil_div(work.parts[p].rows, tile_rows);
+    Blocks blocks;
+    for (int p = 0; p < work.part_count; ++p) {
+        Part& part = work.parts[p];
+        const std::int64_t own = ceil_div(part.rows, tile_rows);
+        const std::int64_t share = tiles <= at_once ? own : own * at_once / tiles;
+        part.first_block = static_cast<int>(blocks.count);
+        part.blocks =
+            static_cast<int>(std::max<std::int64_t>({share, ceil_div(part.rows, most_rows), 1}));
+        part.rows_each = part.rows / part.blocks;
+        part.rows_more = part.rows % part.blocks;
+        blocks.count += static_cast<unsigned>(part.blocks);
+        blocks.rows = std::max(blocks.rows, ceil_div(part.rows, part.blocks));
+    }
+    return blocks;
+}
+
+}  // namespace quantized_row
+
 namespace {
 
 using namespace quantized_row;
@@ -195,11 +223,10 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)  // without spil
             if (begin + kStages + i < end && column + i * kStep < k)
                 prefetch(from + i * (kStep / 2));
     }
-    using Row = Made<kInput, kThreads, 1, InSteps>;
-    Row::begin(work, rows);
-    copy_async_commit();
+    Made<kInput, kThreads, InSteps> made_row;
+    made_row.begin(work);
 
-    write_pairs(work, base);
+    write_pairs<kThreads>(work, base);
     float offset = 0;
     if (part.nested_absmax != nullptr) {
         offset = *part.offset;
@@ -207,7 +234,7 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)  // without spil
         __syncthreads();
     }
     scales.end(base, map, offset);
-    prefetch_tail_weight(work, own);
+    prefetch_tail_weight<kThreads>(work, own);
     wait_for_previous();
 
     const int row_vectors = steps * kStepVectors;
@@ -218,20 +245,18 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)  // without spil
             const auto* const from = reinterpret_cast<const uint4*>(
                 static_cast<const Bf16*>(work.a.data) + r * work.a.pitch);
             for (int v = thread; v < row_vectors; v += kThreads)
-                copy_async_16(shared_address(rows + r * row_pitch + InSteps::of(v)),
-                              from + (v < vectors ? v : 0), v < vectors);
+                rows[r * row_pitch + InSteps::of(v)] =
+                    v < vectors ? from[v] : make_uint4(0, 0, 0, 0);
         }
-        copy_async_commit();
     } else {
         for (int v = vectors + kThreads - 1 - thread; v < row_vectors; v += kThreads)
             rows[InSteps::of(v)] = make_uint4(0, 0, 0, 0);
-        Row::write(work, rows, shared);
+        made_row.write(work, rows, shared);
     }
     // Of a thread's first sum now, while the rows come.
     const float first_added = thread < weight_rows * m
                                   ? added(work, own, thread / weight_rows, thread % weight_rows)
                                   : 0.0f;
-    copy_async_wait<0>();
     __syncthreads();
 
     constexpr int kSetRows = 8 / kRuns;
@@ -372,30 +397,6 @@ int runs_of(const QuantizedRowMatmul& x) {
     return most;
 }
 
-// Divides the parts' rows among blocks, one a multiprocessor where they can take as many, by whole tiles where there are
-// enough.
-Blocks divide(Work& work, int runs) {
-    const std::int64_t most_rows = most_weight_rows(work.k, runs);
-    const std::int64_t at_once = multiprocessors();
-    std::int64_t tiles = 0;
-    for (int p = 0; p < work.part_count; ++p)
-        tiles += ceil_div(work.parts[p].rows, kTile);
-    Blocks blocks;
-    for (int p = 0; p < work.part_count; ++p) {
-        Part& part = work.parts[p];
-        const std::int64_t own = ceil_div(part.rows, kTile);
-        const std::int64_t share = tiles <= at_once ? own : own * at_once / tiles;
-        part.first_block = static_cast<int>(blocks.count);
-        part.blocks =
-            static_cast<int>(std::max<std::int64_t>({share, ceil_div(part.rows, most_rows), 1}));
-        part.rows_each = part.rows / part.blocks;
-        part.rows_more = part.rows % part.blocks;
-        blocks.count += static_cast<unsigned>(part.blocks);
-        blocks.rows = std::max(blocks.rows, ceil_div(part.rows, part.blocks));
-    }
-    return blocks;
-}
-
 template <RowInput kInput, int kRuns, int kSets>
 void launch(StreamHandle stream, const Work& work, const Blocks& blocks, bool early) {
     const auto kernel = quantized_row_matmul_kernel<kInput, kRuns, kSets>;
@@ -525,7 +526,7 @@ void multiply(StreamHandle stream, const QuantizedRowMatmul& x) {
         static_cast<std::uint32_t>(std::max<std::int64_t>(work.k * runs / kStep / 4, 1));
     work.by_vectors_of_row =
         static_cast<std::uint32_t>(((std::uint64_t{1} << 32) - 1) / work.vectors_of_row + 1);
-    const Blocks blocks = divide(work, runs);
+    const Blocks blocks = divide(work, kTile, most_weight_rows(work.k, runs));
     const std::int64_t size = x.c_is_bf16 ? 2 : 4;
     for (std::int64_t row = 0; row < x.m; row += most) {
         work.m = static_cast<int>(std::min(most, x.m - row));
@@ -535,7 +536,7 @@ void multiply(StreamHandle stream, const QuantizedRowMatmul& x) {
         work.c = from_row(x.c, row, size);
         const bool early = x.weight_is_settled && row == 0;
         if (work.m == 1 && runs == 2 &&
-            multiply_one_row(stream, x.input, work, blocks, most_shared(x), early))
+            multiply_one_row(stream, x.input, work, most_shared(x), early))
             continue;
         launch_for(stream, x.input, runs, work, blocks, early);
     }

@@ -62,7 +62,8 @@ __global__ void __maxnreg__(48)  // two blocks leave registers for attention's
         }
         copy_async_commit();
     };
-    Made<kInput, kThreads, kStages>::begin(work, row);
+    Made<kInput, kThreads> made_row;
+    made_row.begin(work);
 #pragma unroll
     for (int slot = 0; slot < kStages; ++slot)
         copy(slot);
@@ -80,7 +81,7 @@ __global__ void __maxnreg__(48)  // two blocks leave registers for attention's
     for (int vector = made + kThreads - 1 - thread; vector < steps * kWarp; vector += kThreads)
         row[vector] =
             vector < vectors ? load_vector_of(work.tail, vector - made) : make_uint4(0, 0, 0, 0);
-    Made<kInput, kThreads, kStages>::write(work, row, shared);
+    made_row.write(work, row, shared);
     __syncthreads();
 
     float sum = 0;
