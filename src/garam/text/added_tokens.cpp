@@ -50,6 +50,13 @@ AddedToken AddedToken::parse(const Json& description, std::int64_t id, const std
     return token;
 }
 
+std::set<std::string, std::less<>> contents_of(const std::vector<AddedToken>& tokens) {
+    std::set<std::string, std::less<>> contents;
+    for (const AddedToken& token : tokens)
+        contents.insert(token.content);
+    return contents;
+}
+
 std::int32_t AddedTokenMatcher::child(std::int32_t node, char byte) const {
     const auto& children = nodes_[static_cast<std::size_t>(node)].children;
     const auto found = std::lower_bound(

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,8 @@ struct AddedToken {
     // {"content": .., "lstrip": .., ...}. Throws Error "<where>: ...".
     static AddedToken parse(const Json& description, std::int64_t id, const std::string& where);
 };
+
+std::set<std::string, std::less<>> contents_of(const std::vector<AddedToken>& tokens);
 
 // Finds tokens in a text: the leftmost match counts, of those the longest.
 class AddedTokenMatcher {

@@ -154,9 +154,7 @@ void read_config(const fs::path& folder, const Json& config, TokenizerFiles& fil
     const fs::path added_file = folder / "added_tokens.json";
     if (fs::exists(added_file)) {
         const Json added = Json::parse_file(added_file);
-        std::set<std::string, std::less<>> known;
-        for (const AddedToken& token : files.added_tokens)
-            known.insert(token.content);
+        std::set<std::string, std::less<>> known = contents_of(files.added_tokens);
         for (const auto& [content, id] : added.object(added_file.string())) {
             if (!known.insert(content).second) continue;
             const std::string here = added_file.string() + ": " + content;
@@ -172,9 +170,8 @@ void read_config(const fs::path& folder, const Json& config, TokenizerFiles& fil
 // Lists the tokens that have a role among the added ones, for readers who look only there.
 void add_roles(TokenizerFiles& files) {
     const Json& vocabulary = files.tokenizer.at("model").at("vocab");
-    std::set<std::string, std::less<>> listed{""};
-    for (const AddedToken& token : files.added_tokens)
-        listed.insert(token.content);
+    std::set<std::string, std::less<>> listed = contents_of(files.added_tokens);
+    listed.insert("");
     std::vector<std::string> names = files.special_tokens;
     names.insert(names.end(), {files.bos_token, files.eos_token, files.pad_token, files.unk_token});
     for (const std::string& name : names) {

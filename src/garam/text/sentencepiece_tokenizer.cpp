@@ -194,8 +194,7 @@ void describe_sentencepiece(const std::filesystem::path& file, const Json& confi
         std::int64_t sentinels = 100;
         if (const Json* given = config.find("extra_ids"); given != nullptr && given->is_int())
             sentinels = std::clamp<std::int64_t>(given->integer(), 0, 10000);
-        for (const AddedToken& token : files.added_tokens)
-            own.insert(token.content);
+        own.merge(contents_of(files.added_tokens));
         const auto last = static_cast<std::int64_t>(model.pieces.size()) + sentinels - 1;
         for (std::int64_t i = 0; i < sentinels; ++i) {
             const std::string name = "<extra_id_" + std::to_string(i) + ">";

@@ -8,6 +8,7 @@ namespace {
 constexpr double kIdleTokens = 1.44;  // a multiprocessor
 constexpr double kLaunchSeconds = 2e-6;
 constexpr double kExposed = 0.5;
+constexpr double kAttention = 0.45;  // of the products' rate
 
 struct Rates {
     double flops = 0;      // bf16 products, a second
@@ -40,8 +41,12 @@ StepTime step_time(const DeviceProfile& profile, const Meter::Table& ops, std::i
     StepTime time;
     double launches = 0;
     for (const auto& [name, entry] : ops) {
+        const bool is_attention =
+            name.second == "attention_forward" || name.second == "attention_backward";
+        const double rate =
+            profile.is_cuda() && is_attention ? kAttention * rates.flops : rates.flops;
         const double seconds =
-            std::max(entry.cost.flops / rates.flops,
+            std::max(entry.cost.flops / rate,
                      (entry.cost.bytes_read + entry.cost.bytes_written) / rates.bandwidth);
         if (name.second == "dequantize") {
             time.decoding += seconds;

@@ -65,7 +65,7 @@ class Evaluator {
         const std::size_t before = out.held_bytes();
         out.append(text);
         budget_.bytes(out.held_bytes() - before);
-        budget_.step(static_cast<std::int64_t>(text.size() / 64));
+        budget_.scan(text.size());
     }
 
     // What the template itself writes while it is at a message is that message's.

@@ -96,7 +96,8 @@ bool has_affix(const MarkedText& text, const Value& affix, bool at_end, Budget& 
     const auto matches = [&](const Value& candidate) {
         if (!candidate.is_string()) fail("\"startswith\" and \"endswith\" need a str");
         const std::string& part = candidate.string()->text();
-        budget.step(1 + static_cast<std::int64_t>(std::min(part.size(), text.size()) / 64));
+        budget.step();
+        budget.scan(std::min(part.size(), text.size()));
         return part.size() <= text.size() &&
                text.text().compare(at_end ? text.size() - part.size() : 0, part.size(), part) == 0;
     };

@@ -118,7 +118,7 @@ bool Value::truthy() const {
 namespace {
 
 void charge_comparison(const Value& a, const Value& b, Budget& budget) {
-    budget.step(static_cast<std::int64_t>(std::min(a.string()->size(), b.string()->size()) / 64));
+    budget.scan(std::min(a.string()->size(), b.string()->size()));
 }
 
 }  // namespace
@@ -168,7 +168,7 @@ bool contains(const Value& container, const Value& value, Budget& budget) {
     budget.step();
     if (const MarkedText* text = container.string()) {
         if (!value.is_string()) fail(std::string("\"in\" a str needs a str, not ") + value.kind());
-        budget.step(static_cast<std::int64_t>(text->size() / 64));
+        budget.scan(text->size());
         return find_part(text->text(), value.string()->text()) != std::string::npos;
     }
     if (container.dict() != nullptr)
@@ -349,7 +349,7 @@ Value slice(const Value& value, const Value& start, const Value& stop, const Val
 
 std::int64_t length(const Value& value, Budget& budget) {
     if (const MarkedText* text = value.string()) {
-        budget.step(static_cast<std::int64_t>(text->size() / 64));
+        budget.scan(text->size());
         return std::count_if(text->text().begin(), text->text().end(),
                              [](char c) { return !is_utf8_continuation(c); });
     }
