@@ -66,10 +66,12 @@ class Bench {
     }
 
   private:
-    // Whether the part asked for begins with the name of other weights.
+    // Whether the part asked for begins with the name of other weights, so that these need not be made.
     bool is_of_another(const std::string& name) const {
-        const auto begins = [&](const char* kind) { return part_.rfind(kind, 0) == 0; };
-        return (begins("nf4 ") || begins("fp4 ") || begins("bf16")) && !begins(name.c_str());
+        const std::size_t shared = std::min(part_.size(), name.size());
+        const std::string kind = part_.substr(0, 3);
+        return (kind == "nf4" || kind == "fp4" || kind == "bf1") &&
+               part_.compare(0, shared, name, 0, shared) != 0;
     }
     static double bytes_of(const QuantizedMatrix& matrix) {
         double bytes = static_cast<double>(matrix.codes.bytes() + matrix.absmax.bytes());

@@ -19,7 +19,9 @@ struct QuantizedRowCase {
 
 // One row is one kernel on a card. Rows fewer than a card has multiprocessors, and tiles of 16 of them for each, of which
 // the last has up to 8 or more; steps of 128 columns, whole and not, shared out evenly among warps and not; blocks of
-// 32, of 64 that begin within a row's 64 columns, and larger ones; rows whose codes begin within a byte.
+// 32, of 64 that begin within a row's 64 columns, and larger ones; rows whose codes begin within a byte. With double
+// quantisation: tiles of 4 rows and ranges of 512 columns, the last of them whole and not; more rows of a block than it has
+// threads.
 inline const std::vector<QuantizedRowCase>& quantized_row_cases() {
     constexpr DType f32 = DType::f32;
     constexpr DType bf16 = DType::bf16;
@@ -40,6 +42,10 @@ inline const std::vector<QuantizedRowCase>& quantized_row_cases() {
         {nf4, 3800, 96, 32, false, bf16, f32, 1, 0, 0, false, true},
         {fp4, 3300, 128, 64, false, bf16, bf16, 1, 0, 0, true, false},
         {nf4, 40, 32, 64, true, bf16, bf16, 1, 0, 0, true, false},
+        {nf4, 700, 576, 64, true, bf16, bf16, 1, 0, 8, true, false},
+        {nf4, 150, 2112, 64, true, bf16, bf16, 1, 0, 0, true, true},
+        {fp4, 90, 1152, 128, true, bf16, f32, 1, 0, 0, false, false},
+        {nf4, 70000, 64, 64, true, bf16, bf16, 1, 0, 8, true, false},
         // Whose rows that kernel makes on no card; given ones of 17,920 columns it takes where a block may have more than
         // 99 KB.
         {nf4, 6, 17920, 64, true, bf16, bf16, 1, 0, 0, true, false},

@@ -264,28 +264,32 @@ TEST_P(QuantizedRowMatmul, OfGivenRows) {
 // A row has the same bits beside one other as among many: they are multiplied side by side. On a card a row alone may be
 // summed in another order.
 TEST_P(QuantizedRowMatmul, ARowDoesNotDependOnOthers) {
-    constexpr std::int64_t kRows = 16, kPair = 2, kN = 50, kK = 1280;
-    OpRun run(GetParam());
-    TestMatrix matrix(QuantFormat::nf4, kN, kK, 64, true);
-    const int a = run.input(DType::bf16, kRows, kK);
-    const int together = run.output(DType::f32, kRows, kN);
-    const int in_pairs = run.output(DType::f32, kRows, kN);
-    matrix.add_to(run);
-    const auto bytes = [&](double rows) { return rows * kK * 2 + matrix.bytes(); };
-    Cost cost;
-    constexpr double kPairs = static_cast<double>(kRows) / kPair;
-    cost.flops = 2.0 * 2 * kRows * kN * kK + (1.0 + kPairs) * kN * kK;
-    cost.bytes_read = bytes(kRows) + kPairs * bytes(kPair);
-    cost.bytes_written = 2.0 * 4 * kRows * kN;
-    run.run(
-        [&](Stream& stream, const std::vector<Tensor>& t) {
-            quantized_matmul(stream, t[a], matrix.of(t), t[together], {.transpose_b = true});
-            for (std::int64_t row = 0; row < kRows; row += kPair)
-                quantized_matmul(stream, t[a].slice_rows(row, row + kPair), matrix.of(t),
-                                 t[in_pairs].slice_rows(row, row + kPair), {.transpose_b = true});
-        },
-        cost);
-    EXPECT_EQ(run.values(together), run.values(in_pairs));
+    constexpr std::int64_t kRows = 16, kPair = 2, kN = 50;
+    // Of the wide one few rows at once fit a block.
+    for (const std::int64_t k : {1280, 14336}) {
+        OpRun run(GetParam());
+        TestMatrix matrix(QuantFormat::nf4, kN, k, 64, true);
+        const int a = run.input(DType::bf16, kRows, k);
+        const int together = run.output(DType::f32, kRows, kN);
+        const int in_pairs = run.output(DType::f32, kRows, kN);
+        matrix.add_to(run);
+        const auto bytes = [&](double rows) { return rows * k * 2 + matrix.bytes(); };
+        Cost cost;
+        constexpr double kPairs = static_cast<double>(kRows) / kPair;
+        cost.flops = 2.0 * 2 * kRows * kN * k + (1.0 + kPairs) * kN * k;
+        cost.bytes_read = bytes(kRows) + kPairs * bytes(kPair);
+        cost.bytes_written = 2.0 * 4 * kRows * kN;
+        run.run(
+            [&](Stream& stream, const std::vector<Tensor>& t) {
+                quantized_matmul(stream, t[a], matrix.of(t), t[together], {.transpose_b = true});
+                for (std::int64_t row = 0; row < kRows; row += kPair)
+                    quantized_matmul(stream, t[a].slice_rows(row, row + kPair), matrix.of(t),
+                                     t[in_pairs].slice_rows(row, row + kPair),
+                                     {.transpose_b = true});
+            },
+            cost);
+        EXPECT_EQ(run.values(together), run.values(in_pairs));
+    }
 }
 
 TEST(QuantizedRowMatmulChecks, ATailHasItsWeight) {

@@ -6,7 +6,8 @@
 //   seconds = (1 + kIdleTokens multiprocessors / tokens) sum of max(flops / rate, bytes / bandwidth)
 //             + launches kLaunchSeconds
 //
-// where attention's rate is kAttention of the products' (an H200's forward and backward reach 0.50 and 0.44 of it).
+// where on a card attention's rate is kAttention of the products' (an H200's forward and backward reach 0.50 and 0.44 of
+// it; other generations are taken to be alike).
 // (Measured on an H100 in the shape of EXAONE-3.5-2.4B: passes of 1,024 tokens take 1.16 times as long a token as
 // those of 8,192.) Decoding weights runs beside the products by a queue of its own, but takes memory's and
 // multiprocessors' time from them: kExposed of it counts. Copies of inputs of blocks to and from pinned memory

@@ -88,6 +88,12 @@ __device__ __forceinline__ float block_sum(float x, float* shared) {
     return sum;
 }
 
+// Of values of two kinds.
+__device__ __forceinline__ float element_of(const void* data, bool is_bf16, std::int64_t i) {
+    return is_bf16 ? to_float(static_cast<const __nv_bfloat16*>(data)[i])
+                   : static_cast<const float*>(data)[i];
+}
+
 // The sum of products of pairs of bf16, in order, after `sum`.
 __device__ __forceinline__ float add_products(std::uint32_t x, std::uint32_t y, float sum) {
     sum = fmaf(__uint_as_float(x << 16), __uint_as_float(y << 16), sum);

@@ -12,6 +12,7 @@
 //
 // A multiprocessor has one block, and room for the first of the next kernel. That one begins when few tiles are left: what
 // it asks for any earlier is out of L2 again before it is used. For the same reason a warp asks for few tiles ahead.
+#include <algorithm>
 #include <limits>
 
 #include "garam/kernels/cuda/early_launch.cuh"
@@ -20,8 +21,8 @@
 namespace garam::cuda::quantized_row {
 namespace {
 
-constexpr int kBlock = 512;
-constexpr int kBlockWarps = kBlock / kWarp;
+constexpr int kOneRowThreads = 512;
+constexpr int kOneRowWarps = kOneRowThreads / kWarp;
 constexpr int kTileRows = 4;
 constexpr int kQuarters = 4;
 constexpr int kRange = kQuarters * kStep;  // columns of a tile
@@ -39,7 +40,8 @@ struct OneRow : Work {
 // Rows in vectors of 8, as steps of 128 columns, in the halves of the lines that the pairs leave: the vectors that four
 // lanes read at once are neighbours, and those of odd steps lie in the other banks.
 constexpr int kHalfVectors = kLine / 2 / 16;  // of half a line
-constexpr int kMostRanges = kPairs * kHalfVectors / kRangeVectors - 1;
+constexpr int kMostRanges =
+    kPairs * kHalfVectors / kRangeVectors - 1;  // that behind the last is read, too
 struct InHalves {
     __device__ __forceinline__ static constexpr int of(int vector) {
         const int place = vector_place(vector) ^ (vector / kStepVectors & 1) << 2;
@@ -52,17 +54,16 @@ __device__ __forceinline__ void copy_bytes(char* to, const void* from, int bytes
     const bool in_words = reinterpret_cast<std::uintptr_t>(from) % 4 == 0;
     const int words = in_words ? bytes / 4 : 0;
     const char* const source = static_cast<const char*>(from);
-    for (int i = static_cast<int>(threadIdx.x); i < words; i += kBlock)
+    for (int i = static_cast<int>(threadIdx.x); i < words; i += kOneRowThreads)
         copy_async_4(shared_address(to + 4 * i), source + 4 * i, true);
-    for (int i = 4 * words + static_cast<int>(threadIdx.x); i < bytes; i += kBlock)
+    for (int i = 4 * words + static_cast<int>(threadIdx.x); i < bytes; i += kOneRowThreads)
         to[i] = source[i];
 }
 
 template <RowInput kInput>
-__global__ void __launch_bounds__(kBlock, 2)  // without spills
+__global__ void __launch_bounds__(kOneRowThreads, 2)  // without spills
     quantized_one_row_kernel(const __grid_constant__ OneRow work) {
-    // Nothing static lies before it: load_a() needs lines of 128 bytes.
-    extern __shared__ uint4 shared_memory[];
+    extern __shared__ __align__(128) uint4 shared_memory[];  // load_a() needs lines
     const int thread = static_cast<int>(threadIdx.x);
     const int lane = thread % kWarp;
     const int warp = __shfl_sync(0xffffffffu, thread / kWarp, 0);  // known to be the same in all
@@ -79,8 +80,8 @@ __global__ void __launch_bounds__(kBlock, 2)  // without spills
     uint4* const a = shared_memory;
 
     const int total = ranges * tiles;
-    const int begin = warp * total / kBlockWarps;
-    const int end = (warp + 1) * total / kBlockWarps;
+    const int begin = warp * total / kOneRowWarps;
+    const int end = (warp + 1) * total / kOneRowWarps;
     int range = begin / tiles;
     const int first_tile = begin - range * tiles;
 
@@ -166,23 +167,23 @@ __global__ void __launch_bounds__(kBlock, 2)  // without spills
                4 * (((ahead + scales - 1) >> part.nested_shift) + 1));
     if (thread == 0) copy_async_4(shared_address(map + kMapCodes), part.offset, true);
     copy_async_commit();
-    Made<kInput, kBlock, InHalves> made_row;
+    Made<kInput, kOneRowThreads, InHalves> made_row;
     made_row.begin(work);
 
-    write_pairs<kBlock>(work, base);
-    for (int i = thread; i < kMapCodes; i += kBlock)
+    write_pairs<kOneRowThreads>(work, base);
+    for (int i = thread; i < kMapCodes; i += kOneRowThreads)
         map[i] = work.map[i];
-    prefetch_tail_weight<kBlock>(work, own);
+    prefetch_tail_weight<kOneRowThreads>(work, own);
     wait_for_previous();
 
     const int row_vectors = ranges * kRangeVectors;
     const int vectors = k / kElements;
     if constexpr (kInput == RowInput::given) {
         const auto* const from = static_cast<const uint4*>(work.a.data);
-        for (int v = thread; v < row_vectors; v += kBlock)
+        for (int v = thread; v < row_vectors; v += kOneRowThreads)
             a[InHalves::of(v)] = v < vectors ? from[v] : make_uint4(0, 0, 0, 0);
     } else {
-        for (int v = vectors + kBlock - 1 - thread; v < row_vectors; v += kBlock)
+        for (int v = vectors + kOneRowThreads - 1 - thread; v < row_vectors; v += kOneRowThreads)
             a[InHalves::of(v)] = make_uint4(0, 0, 0, 0);
         made_row.write(work, a, sums);  // whose place serves for a sum over the block
     }
@@ -272,7 +273,7 @@ __global__ void __launch_bounds__(kBlock, 2)  // without spills
     }
     __syncthreads();
 
-    for (int row = thread; row < own.rows; row += kBlock) {
+    for (int row = thread; row < own.rows; row += kOneRowThreads) {
         float whole = 0;
 #pragma unroll 4
         for (int r = 0; r < ranges; ++r) {
@@ -319,9 +320,9 @@ void launch(StreamHandle stream, const OneRow& work, unsigned blocks, bool early
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);
     if (early)
-        launch_early(kernel, dim3(blocks), kBlock, work.bytes, stream, work);
+        launch_early(kernel, dim3(blocks), kOneRowThreads, work.bytes, stream, work);
     else
-        kernel<<<blocks, kBlock, static_cast<std::size_t>(work.bytes), stream>>>(work);
+        kernel<<<blocks, kOneRowThreads, static_cast<std::size_t>(work.bytes), stream>>>(work);
     check_launch("quantized_one_row");
 }
 

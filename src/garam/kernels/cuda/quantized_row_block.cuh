@@ -41,11 +41,6 @@ struct Work : MadeRow {
     float tail_alpha = 1;
 };
 
-__device__ __forceinline__ float element_of(const void* data, bool is_bf16, std::int64_t i) {
-    return is_bf16 ? to_float(static_cast<const Bf16*>(data)[i])
-                   : static_cast<const float*>(data)[i];
-}
-
 // What the parts are divided among.
 struct Blocks {
     unsigned count = 0;
@@ -72,24 +67,13 @@ struct OwnRows {
     }
 };
 
-// The sums over two blocks of codes, each times its scale: rounded so wherever they are added.
-__device__ __forceinline__ float scaled(float first, float first_scale, float second,
-                                        float second_scale) {
-    return __fadd_rn(__fmul_rn(first, first_scale), __fmul_rn(second, second_scale));
-}
-
-// Where warp w begins in a block's steps of its tiles, tile after tile.
-__device__ __forceinline__ int warp_begin(int w, int total) {
-    return w * total / kWarps;
-}
-
 // A value a lane, of which four lines of pairs are written at once.
-template <int kBlock>
+template <int kBlockThreads>
 __device__ __forceinline__ void write_pairs(const Work& work, char* lines) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     const std::uint32_t value = pack(work.table[lane % kCodes] * work.pair_scale, 0.0f) & 0xffffu;
-    for (int line = 4 * warp; line < kPairs; line += 4 * (kBlock / kWarp)) {
+    for (int line = 4 * warp; line < kPairs; line += 4 * (kBlockThreads / kWarp)) {
         const int code = line + lane / 8;
         const std::uint32_t first = __shfl_sync(0xffffffffu, value, code / kCodes);
         const std::uint32_t pair = first | __shfl_sync(0xffffffffu, value, code % kCodes) << 16;
@@ -98,11 +82,11 @@ __device__ __forceinline__ void write_pairs(const Work& work, char* lines) {
     }
 }
 
-template <int kBlock>
+template <int kBlockThreads>
 __device__ __forceinline__ void prefetch_tail_weight(const Work& work, const OwnRows& own) {
     const auto* const weight = static_cast<const Bf16*>(work.tail_weight.data);
     for (int i = static_cast<int>(threadIdx.x); work.tail_columns > 0 && i < own.rows;
-         i += kBlock) {
+         i += kBlockThreads) {
         for (int column = 0; column < work.tail_columns; column += 64)
             prefetch(weight + (own.first_column + i) * work.tail_weight.pitch + column);
     }
@@ -135,12 +119,13 @@ __device__ __forceinline__ void write_result(const Work& work, const OwnRows& ow
         static_cast<float*>(work.c.data)[to] = result;
 }
 
-// Divides the parts' rows among blocks of at most most_rows each, one a multiprocessor where they can take as many, by
-// whole tiles of tile_rows where there are enough.
+// Divides the parts' rows evenly among blocks of at most most_rows each: one a multiprocessor, or one a tile of tile_rows
+// where there are fewer tiles than that.
 Blocks divide(Work& work, std::int64_t tile_rows, std::int64_t most_rows);
 
-// For one row of a. False, and nothing is done, where it needs more than most_bytes of shared memory, where rows do not
-// begin with a block of codes, and where a part has no double quantisation.
+// For one row of a, with columns a multiple of 64 and blocks of 64 codes or more. False, and nothing is done, where it has more
+// than 15,872 columns or needs more than most_bytes of shared memory, where rows do not begin with a block of codes, and
+// where a part has no double quantisation.
 bool multiply_one_row(StreamHandle stream, RowInput input, const Work& work,
                       std::int64_t most_bytes, bool early);
 

@@ -25,7 +25,7 @@ __device__ __forceinline__ void load_codes_if(bool inside, std::uint32_t (&x)[4]
         : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
         : "l"(place), "r"(static_cast<std::uint32_t>(inside)));
 }
-// The same of codes that prefetch() has asked for: nothing else comes with them.
+// The same of codes that prefetch() has asked for, a warp's first ones excepted: nothing else comes with them.
 __device__ __forceinline__ void load_asked_codes_if(bool inside, std::uint32_t (&x)[4],
                                                     const std::uint8_t* place) {
     asm volatile(

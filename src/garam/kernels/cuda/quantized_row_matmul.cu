@@ -9,8 +9,8 @@
 // 32 and the loads of codes, which come from eight places each, 16. So absmax of all of a block's rows is decoded once, to
 // the halves of the lines that the pairs leave.
 //
-// The rows of the weight are divided among as many blocks as there are multiprocessors, or more where their scales do not
-// fit one, whole tiles where there are enough; the steps of a block's tiles among its warps. Two blocks fit a
+// The rows of the weight are divided evenly among as many blocks as there are multiprocessors, or more where their scales do
+// not fit one, or one a tile where there are fewer tiles; the steps of a block's tiles among its warps. Two blocks fit a
 // multiprocessor: as in row_matmul.cu one begins while the work ahead still runs. Several weights (kMostParts) of
 // one input, as of query, key and value, are rows of one: each has blocks of its own.
 //
@@ -53,6 +53,17 @@ Blocks divide(Work& work, std::int64_t tile_rows, std::int64_t most_rows) {
 namespace {
 
 using namespace quantized_row;
+
+// The sums over two blocks of codes, each times its scale.
+__device__ __forceinline__ float scaled(float first, float first_scale, float second,
+                                        float second_scale) {
+    return __fadd_rn(__fmul_rn(first, first_scale), __fmul_rn(second, second_scale));
+}
+
+// Where warp w begins in a block's steps of its tiles, tile after tile.
+__device__ __forceinline__ int warp_begin(int w, int total) {
+    return w * total / kWarps;
+}
 
 struct InSteps {
     __device__ __forceinline__ static constexpr int of(int vector) { return vector_place(vector); }
@@ -535,8 +546,7 @@ void multiply(StreamHandle stream, const QuantizedRowMatmul& x) {
         work.addend = from_row(x.addend, row, size);
         work.c = from_row(x.c, row, size);
         const bool early = x.weight_is_settled && row == 0;
-        if (work.m == 1 && runs == 2 &&
-            multiply_one_row(stream, x.input, work, most_shared(x), early))
+        if (x.m == 1 && runs == 2 && multiply_one_row(stream, x.input, work, most_shared(x), early))
             continue;
         launch_for(stream, x.input, runs, work, blocks, early);
     }

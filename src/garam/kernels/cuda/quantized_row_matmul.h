@@ -39,7 +39,8 @@ struct QuantizedRowMatmul {
     const void* bias = nullptr;  // nullptr: none
     Rows c;
     bool c_is_bf16 = false;
-    bool weight_is_settled = false;  // by no work that may still run when this begins
+    bool weight_is_settled =
+        false;  // by no work that may still run when this begins; a norm's, too
     float alpha = 1;
     std::int64_t shared_bytes = 0;  // that a block may have
 };

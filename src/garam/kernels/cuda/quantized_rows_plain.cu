@@ -70,11 +70,6 @@ struct GgufRow {
     }
 };
 
-__device__ __forceinline__ float element_of(const void* data, bool is_bf16, std::int64_t i) {
-    return is_bf16 ? to_float(static_cast<const Bf16*>(data)[i])
-                   : static_cast<const float*>(data)[i];
-}
-
 template <typename In, typename Weight>
 __device__ __forceinline__ void multiply_rows(const Work& work, const Weight& weight) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;

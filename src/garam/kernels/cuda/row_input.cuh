@@ -1,6 +1,6 @@
 // The row that a block of threads makes for itself in shared memory, bf16 in vectors of 16 bytes: elements
 // of a before the tail, rounded as rms_norm_forward and gated_activation_forward round them. begin() runs while the
-// work ahead may still write x; write() follows that.
+// work ahead may still write x, and reads the weight of a norm, which must be settled by then; write() follows that.
 //
 // Rows that all blocks read come by loads, not by copies to shared memory: these took 2.5 us longer on an H200.
 #pragma once

@@ -36,7 +36,7 @@ class Budget {
     void bytes(std::size_t count);
     // A pass through a text.
     void pass(std::size_t size) { step(static_cast<std::int64_t>(size / 16)); }
-    // One that only compares or counts.
+    // One that only compares, counts or copies.
     void scan(std::size_t size) { step(static_cast<std::int64_t>(size / 64)); }
     // To the rendering at work on this thread, if there is one.
     static void charge(std::size_t bytes);
