@@ -92,8 +92,11 @@ TEST(QuantizeModel, LinearsAreInFourBitsAndTheRestInTheirType) {
     }
 }
 
-// The folder's norms in f32, with `value` among them.
+// A model of `dtype` but for its norms, which are f32, with `value` among them.
 void write_norms_in_f32(const std::filesystem::path& folder, DType dtype, float value) {
+    TinyModel model;
+    model.dtype = name_of(dtype);
+    testing::write_tiny_model(folder, model);
     const auto file = SafetensorsFile::open(folder / "model.safetensors");
     std::vector<std::vector<float>> norms;
     std::vector<std::pair<std::string, Tensor>> tensors;
@@ -112,10 +115,7 @@ void write_norms_in_f32(const std::filesystem::path& folder, DType dtype, float 
 }
 
 TEST(QuantizeModel, NormsInAnotherTypeAreInTheLinears) {
-    TinyModel model;
-    model.dtype = "bf16";
     const TempDir dir;
-    testing::write_tiny_model(dir / "base", model);
     write_norms_in_f32(dir / "base", DType::bf16, 0.5f);
     const ModelFiles base = ModelFiles::open(dir / "base");
     ASSERT_EQ(base.at("model.norm.weight").type, StoredType::f32);
@@ -127,10 +127,7 @@ TEST(QuantizeModel, NormsInAnotherTypeAreInTheLinears) {
 
 // Half precision ends at 65504: nothing becomes infinite without a word.
 TEST(QuantizeModel, RefusesWhatTheLinearsTypeDoesNotHold) {
-    TinyModel model;
-    model.dtype = "f16";
     const TempDir dir;
-    testing::write_tiny_model(dir / "base", model);
     write_norms_in_f32(dir / "base", DType::f16, 70000);
     const TempDir out;
     try {

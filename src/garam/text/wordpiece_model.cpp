@@ -35,7 +35,6 @@ WordPieceModel::WordPieceModel(const Json& model, const Vocabulary& vocabulary,
         const std::size_t size = vocabulary.token(token).size();
         if (size >= is_size_.size()) is_size_.resize(size + 1);
         is_size_[size] = true;
-        longest_token_ = std::max(longest_token_, size);
     }
 }
 
@@ -49,7 +48,7 @@ void WordPieceModel::encode(std::string_view piece, std::vector<BpeModel::Token>
     for (std::uint32_t begin = 0; known && begin < size;) {
         token = begin == 0 ? "" : prefix_;
         const std::size_t head = token.size();
-        token += piece.substr(begin, longest_token_);
+        token += piece.substr(begin, is_size_.size());
         while (begin + token.size() - head < size &&
                is_utf8_continuation(piece[begin + token.size() - head]))
             token.pop_back();  // no half characters

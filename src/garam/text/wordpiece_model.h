@@ -22,8 +22,7 @@ class WordPieceModel final : public PieceModel {
     std::int32_t unknown_ = 0;
     std::string prefix_ = "##";
     std::size_t longest_word_ = 100;  // characters
-    std::size_t longest_token_ = 0;   // bytes
-    std::vector<bool> is_size_;       // whether a token has so many bytes
+    std::vector<bool> is_size_;       // whether a token has so many bytes, up to the longest
 };
 
 }  // namespace garam

@@ -459,13 +459,12 @@ void RowEncoder::check_ids(const std::vector<std::int32_t>& ids, const std::stri
 void RowEncoder::drop_second_bos(Sample& sample) const {
     const std::optional<std::int32_t> bos = tokenizer_.bos_id();
     if (!bos || bos == tokenizer_.eos_id()) return;
-    std::ptrdiff_t second = 0;
-    const auto size = static_cast<std::ptrdiff_t>(sample.ids.size());
-    while (second + 1 < size && sample.ids[static_cast<std::size_t>(second)] == *bos &&
-           sample.ids[static_cast<std::size_t>(second) + 1] == *bos)
-        ++second;
-    sample.ids.erase(sample.ids.begin(), sample.ids.begin() + second);
-    sample.labels.erase(sample.labels.begin(), sample.labels.begin() + second);
+    const auto other = std::find_if(sample.ids.begin(), sample.ids.end(),
+                                    [&](std::int32_t id) { return id != *bos; });
+    const std::ptrdiff_t more = other - sample.ids.begin() - 1;
+    if (more <= 0) return;
+    sample.ids.erase(sample.ids.begin(), sample.ids.begin() + more);
+    sample.labels.erase(sample.labels.begin(), sample.labels.begin() + more);
 }
 
 void RowEncoder::truncate(EncodedRow& row) const {

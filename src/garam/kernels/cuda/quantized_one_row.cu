@@ -230,12 +230,9 @@ __global__ void __launch_bounds__(kOneRowThreads, 2)  // without spills
         float product[2][4] = {};
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
-            const std::uint32_t first[4] = {pair_at(now.low[w], 0), pair_at(now.high[w], 0),
-                                            pair_at(now.low[w], 1), pair_at(now.high[w], 1)};
-            const std::uint32_t second[4] = {pair_at(now.low[w], 2), pair_at(now.high[w], 2),
-                                             pair_at(now.low[w], 3), pair_at(now.high[w], 3)};
-            multiply_add(product[0], first, x[w][0], x[w][1]);
-            multiply_add(product[1], second, x[w][2], x[w][3]);
+            const Pairs pairs = pairs_of(pair_at, now.low[w], now.high[w]);
+            multiply_add(product[0], pairs.first, x[w][0], x[w][1]);
+            multiply_add(product[1], pairs.second, x[w][2], x[w][3]);
         }
         float whole[4];
 #pragma unroll

@@ -82,6 +82,18 @@ __device__ __forceinline__ void write_pairs(const Work& work, char* lines) {
     }
 }
 
+// What a word of codes of each of a lane's two rows decodes to, for two products.
+struct Pairs {
+    std::uint32_t first[4], second[4];
+};
+// pair_at(word, byte) looks one up.
+template <typename PairAt>
+__device__ __forceinline__ Pairs pairs_of(const PairAt& pair_at, std::uint32_t low,
+                                          std::uint32_t high) {
+    return {{pair_at(low, 0), pair_at(high, 0), pair_at(low, 1), pair_at(high, 1)},
+            {pair_at(low, 2), pair_at(high, 2), pair_at(low, 3), pair_at(high, 3)}};
+}
+
 template <int kBlockThreads>
 __device__ __forceinline__ void prefetch_tail_weight(const Work& work, const OwnRows& own) {
     const auto* const weight = static_cast<const Bf16*>(work.tail_weight.data);

@@ -311,10 +311,7 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)  // without spil
         float product[kSets][2][4] = {};
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
-            const std::uint32_t first[4] = {pair_at(now.low[w], 0), pair_at(now.high[w], 0),
-                                            pair_at(now.low[w], 1), pair_at(now.high[w], 1)};
-            const std::uint32_t second[4] = {pair_at(now.low[w], 2), pair_at(now.high[w], 2),
-                                             pair_at(now.low[w], 3), pair_at(now.high[w], 3)};
+            const Pairs pairs = pairs_of(pair_at, now.low[w], now.high[w]);
 #pragma unroll
             for (int s = 0; s < kSets; ++s) {
                 auto& a = x[w % kHeldOfA];
@@ -322,8 +319,8 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)  // without spil
                     if (s * kSetRows >= m) break;
                     load_shared_16_if(reads_a[s], a, a_at + s * to_next_set + w * 64);
                 }
-                multiply_add(product[s][0], first, a[0], a[1]);
-                multiply_add(product[s][1], second, a[2], a[3]);
+                multiply_add(product[s][0], pairs.first, a[0], a[1]);
+                multiply_add(product[s][1], pairs.second, a[2], a[3]);
             }
         }
 #pragma unroll
@@ -533,22 +530,26 @@ void multiply(StreamHandle stream, const QuantizedRowMatmul& x) {
     work.pair_scale = pair_scale_of(x.weights[0].format);
     work.alpha = x.alpha / work.pair_scale;
     work.tail_alpha = x.alpha;
-    work.vectors_of_row =
-        static_cast<std::uint32_t>(std::max<std::int64_t>(work.k * runs / kStep / 4, 1));
-    work.by_vectors_of_row =
-        static_cast<std::uint32_t>(((std::uint64_t{1} << 32) - 1) / work.vectors_of_row + 1);
-    const Blocks blocks = divide(work, kTile, most_weight_rows(work.k, runs));
     const std::int64_t size = x.c_is_bf16 ? 2 : 4;
-    for (std::int64_t row = 0; row < x.m; row += most) {
+    const auto begin_at = [&](std::int64_t row) {
         work.m = static_cast<int>(std::min(most, x.m - row));
         work.a = from_row(x.a, row, 2);
         work.tail = from_row(x.tail, row, 2);
         work.addend = from_row(x.addend, row, size);
         work.c = from_row(x.c, row, size);
-        const bool early = x.weight_is_settled && row == 0;
-        if (x.m == 1 && runs == 2 && multiply_one_row(stream, x.input, work, most_shared(x), early))
-            continue;
-        launch_for(stream, x.input, runs, work, blocks, early);
+    };
+    begin_at(0);
+    if (x.m == 1 && runs == 2 &&
+        multiply_one_row(stream, x.input, work, most_shared(x), x.weight_is_settled))
+        return;
+    work.vectors_of_row =
+        static_cast<std::uint32_t>(std::max<std::int64_t>(work.k * runs / kStep / 4, 1));
+    work.by_vectors_of_row =
+        static_cast<std::uint32_t>(((std::uint64_t{1} << 32) - 1) / work.vectors_of_row + 1);
+    const Blocks blocks = divide(work, kTile, most_weight_rows(work.k, runs));
+    for (std::int64_t row = 0; row < x.m; row += most) {
+        begin_at(row);
+        launch_for(stream, x.input, runs, work, blocks, x.weight_is_settled && row == 0);
     }
 }
 
